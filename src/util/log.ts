@@ -1,0 +1,56 @@
+/**
+ * What the program says while it works: lines on stderr, and one live line that is redrawn in a terminal.
+ *
+ * Results go to stdout from `cli/`; everything here is commentary, so piping a command's output stays clean.
+ */
+
+export type Level = "quiet" | "info" | "debug";
+
+let level: Level = "info";
+let live = "";
+const mirrors = new Set<(line: string) => void>();
+
+export function setLevel(next: Level): void {
+  level = next;
+}
+
+/** Also hand every line to `write` (a log file); returns a function that stops it. */
+export function mirrorTo(write: (line: string) => void): () => void {
+  mirrors.add(write);
+  return () => mirrors.delete(write);
+}
+
+export function info(line: string): void {
+  if (level !== "quiet") print(line);
+}
+
+export function debug(line: string): void {
+  if (level === "debug") print(line);
+}
+
+/** Something the user should act on; printed even when quiet. */
+export function warn(line: string): void {
+  print(`warning: ${line}`);
+}
+
+/** Redraw the live line in a terminal; elsewhere nothing is drawn, so logs hold whole lines only. */
+export function status(line: string): void {
+  if (level === "quiet" || !process.stderr.isTTY) return;
+  const width = process.stderr.columns ?? 80;
+  live = line.length < width ? line : `${line.slice(0, width - 2)}…`;
+  process.stderr.write(`\r\x1b[2K${live}`);
+}
+
+/** End the live line: it is erased, and the next line starts at the left. */
+export function clearStatus(): void {
+  if (live !== "") process.stderr.write("\r\x1b[2K");
+  live = "";
+}
+
+function print(line: string): void {
+  const redraw = live;
+  clearStatus();
+  process.stderr.write(`${line}\n`);
+  for (const write of mirrors) write(line);
+  if (redraw !== "") status(redraw);
+}
