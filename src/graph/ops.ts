@@ -1,0 +1,321 @@
+/**
+ * The vocabulary of traced programs: one function per operation, which checks its inputs and infers shape and dtype.
+ *
+ * Nothing is computed here. `add(a, b)` returns a node; programs are compiled by `onnx/` or interpreted by
+ * `runtime/interpreter.ts`. Shapes follow numpy; a plain number is a constant. Layers (`rmsNorm`, `attention`, …) are
+ * operations of their own, so that each has one gradient rule and one fast form.
+ */
+import {
+  type Activation,
+  type AttentionAttrs,
+  type DType,
+  graphError,
+  type HeadAttrs,
+  makeNode,
+  type Node,
+  type Op,
+} from "./node.ts";
+import { broadcast, type Dim, dim, formatShape, minus, plus, product, type Shape, sameShape } from "./shape.ts";
+
+type Operand = Node | number;
+
+// ---------------------------------------------------------------- leaves
+
+/** A tensor that is given when the program runs. */
+export function input(name: string, shape: Shape, dtype: DType = "f32"): Node {
+  return makeNode("input", [], { name }, { shape: shape.map(dim), dtype });
+}
+
+/** A small tensor that is part of the program. */
+export function constant(values: number | readonly number[], shape: Shape = [], dtype: DType = "f32"): Node {
+  const list = typeof values === "number" ? [values] : values;
+  if (product(shape) !== list.length) throw graphError(`${list.length} values do not fill ${formatShape(shape)}`);
+  return makeNode("constant", [], { values: list }, { shape, dtype });
+}
+
+/**
+ * What a query may see, as a term to add to its scores: 0 or minus infinity, [queries, keys].
+ * Query row `r` stands at position `offset + r` and sees keys up to itself, at most `window` of them.
+ */
+export function causalMask(queries: Dim, keys: Dim, attrs: { offset: Dim; window: number | null }): Node {
+  return makeNode("causalMask", [], attrs, { shape: [queries, keys], dtype: "f32" });
+}
+
+// ---------------------------------------------------------------- elementwise
+
+export const add = (a: Operand, b: Operand): Node => elementwise("add", a, b);
+export const sub = (a: Operand, b: Operand): Node => elementwise("sub", a, b);
+export const mul = (a: Operand, b: Operand): Node => elementwise("mul", a, b);
+export const div = (a: Operand, b: Operand): Node => elementwise("div", a, b);
+export const minimum = (a: Operand, b: Operand): Node => elementwise("minimum", a, b);
+export const maximum = (a: Operand, b: Operand): Node => elementwise("maximum", a, b);
+/** True where `a > b`. */
+export const greater = (a: Operand, b: Operand): Node => elementwise("greater", a, b, "bool");
+/** True where `a == b`. */
+export const equal = (a: Operand, b: Operand): Node => elementwise("equal", a, b, "bool");
+
+export const neg = (x: Node): Node => unary("neg", x);
+export const exp = (x: Node): Node => unary("exp", x);
+export const log = (x: Node): Node => unary("log", x);
+export const sqrt = (x: Node): Node => unary("sqrt", x);
+export const abs = (x: Node): Node => unary("abs", x);
+export const tanh = (x: Node): Node => unary("tanh", x);
+export const sigmoid = (x: Node): Node => unary("sigmoid", x);
+export const erf = (x: Node): Node => unary("erf", x);
+/** The value of `x`, through which no gradient flows. */
+export const stopGradient = (x: Node): Node => makeNode("stopGradient", [x], {}, x);
+
+/** `x` between two bounds; the gradient is zero outside. */
+export const clamp = (x: Node, low: number, high: number): Node => minimum(maximum(x, low), high);
+export const square = (x: Node): Node => mul(x, x);
+
+/** `a` where the condition holds, `b` elsewhere. */
+export function where(condition: Node, a: Operand, b: Operand): Node {
+  if (condition.dtype !== "bool") throw graphError(`where: the condition is ${condition.dtype}, not bool`);
+  const [left, right] = operands(a, b);
+  const both = broadcast(left.shape, right.shape);
+  const shape = both && broadcast(condition.shape, both);
+  if (!shape) throw mismatch("where", condition, left, right);
+  return makeNode("where", [condition, left, right], {}, { shape, dtype: left.dtype });
+}
+
+export function cast(x: Node, dtype: DType): Node {
+  return x.dtype === dtype ? x : makeNode("cast", [x], {}, { shape: x.shape, dtype });
+}
+
+// ---------------------------------------------------------------- reductions
+
+/** The sum over `axes` (all of them by default), which stay as dimensions of size 1 with `keep`. */
+export const sum = (x: Node, axes?: readonly number[], keep = false): Node => reduce("sum", x, axes, keep);
+/** The largest value over `axes`. */
+export const max = (x: Node, axes?: readonly number[], keep = false): Node => reduce("max", x, axes, keep);
+
+/** Along the last axis. */
+export const softmax = (x: Node): Node => makeNode("softmax", [x], {}, x);
+/** Along the last axis. */
+export const logSoftmax = (x: Node): Node => makeNode("logSoftmax", [x], {}, x);
+
+// ---------------------------------------------------------------- shape
+
+export function reshape(x: Node, shape: Shape): Node {
+  const target = shape.map(dim);
+  if (product(x.shape) !== product(target)) {
+    throw graphError(`reshape: ${formatShape(x.shape)} and ${formatShape(target)} differ in size`);
+  }
+  return sameShape(x.shape, target) ? x : makeNode("reshape", [x], {}, { shape: target, dtype: x.dtype });
+}
+
+/** Axis `order[i]` of `x` becomes axis `i`; by default the axes are reversed. */
+export function transpose(x: Node, order: readonly number[] = x.shape.map((_, axis) => x.shape.length - 1 - axis)): Node {
+  if ([...order].sort((a, b) => a - b).some((axis, i) => axis !== i) || order.length !== x.shape.length) {
+    throw graphError(`transpose: [${order}] is not an order of the axes of ${formatShape(x.shape)}`);
+  }
+  return makeNode("transpose", [x], { order }, { shape: order.map((axis) => x.shape[axis]!), dtype: x.dtype });
+}
+
+export function broadcastTo(x: Node, shape: Shape): Node {
+  const target = shape.map(dim);
+  const result = broadcast(x.shape, target);
+  if (!result || !sameShape(result, target)) {
+    throw graphError(`broadcastTo: ${formatShape(x.shape)} does not spread to ${formatShape(target)}`);
+  }
+  return sameShape(x.shape, target) ? x : makeNode("broadcastTo", [x], {}, { shape: target, dtype: x.dtype });
+}
+
+/** Positions `start` to `end` (not included) of an axis. */
+export function slice(x: Node, axis: number, start: Dim, end: Dim): Node {
+  if (start === 0 && end === x.shape[axis]) return x;
+  const shape = x.shape.map((d, i) => (i === axis ? minus(end, start) : d));
+  return makeNode("slice", [x], { axis, start }, { shape, dtype: x.dtype });
+}
+
+/** `x` between zeros along an axis, `total` long. */
+export function pad(x: Node, axis: number, before: Dim, total: Dim): Node {
+  if (total === x.shape[axis]) return x;
+  const shape = x.shape.map((d, i) => (i === axis ? total : d));
+  return makeNode("pad", [x], { axis, before }, { shape, dtype: x.dtype });
+}
+
+export function concat(parts: readonly Node[], axis: number): Node {
+  const [first] = parts;
+  if (first === undefined) throw graphError("concat: there is nothing to join");
+  if (parts.length === 1) return first;
+  for (const part of parts) {
+    const fits = part.shape.length === first.shape.length && part.shape.every((d, i) => i === axis || d === first.shape[i]);
+    if (!fits) throw mismatch("concat", ...parts);
+  }
+  const total = parts.map((part) => part.shape[axis]!).reduce(plus);
+  const shape = first.shape.map((d, i) => (i === axis ? total : d));
+  return makeNode("concat", parts, { axis }, { shape, dtype: first.dtype });
+}
+
+// ---------------------------------------------------------------- indexing
+
+/** Rows of `table` [rows, …], one for each entry of `ids`: the result is [...ids, …]. */
+export function take(table: Node, ids: Node): Node {
+  expectIds("take", ids);
+  const shape = [...ids.shape, ...table.shape.slice(1)];
+  return makeNode("take", [table, ids], {}, { shape, dtype: table.dtype });
+}
+
+/** Zeros [count, width] to which each row of `rows` [n, width] is added at its place `ids` [n]. */
+export function scatterRows(ids: Node, rows: Node, count: Dim): Node {
+  expectIds("scatterRows", ids);
+  if (ids.shape.length !== 1 || rows.shape.length !== 2 || ids.shape[0] !== rows.shape[0]) {
+    throw mismatch("scatterRows", ids, rows);
+  }
+  return makeNode("scatterRows", [ids, rows], {}, { shape: [count, rows.shape[1]!], dtype: rows.dtype });
+}
+
+/** One value of each row: `x[i, ids[i]]`, [n, width] -> [n]. */
+export function pick(x: Node, ids: Node): Node {
+  expectIds("pick", ids);
+  if (x.shape.length !== 2 || !sameShape(ids.shape, [x.shape[0]!])) throw mismatch("pick", x, ids);
+  return makeNode("pick", [x, ids], {}, { shape: ids.shape, dtype: x.dtype });
+}
+
+/** The transpose of `pick`: zeros [n, width] with `values[i]` at `[i, ids[i]]`. */
+export function place(values: Node, ids: Node, width: Dim): Node {
+  expectIds("place", ids);
+  if (!sameShape(values.shape, ids.shape) || ids.shape.length !== 1) throw mismatch("place", values, ids);
+  return makeNode("place", [values, ids], {}, { shape: [ids.shape[0]!, width], dtype: values.dtype });
+}
+
+/**
+ * Entries of a list laid out anew: `x[index]`, where `inverse` says where in the flat result each entry of `x` lies.
+ * The gradient goes back through `inverse` alone, so what else the layout holds (padding) must not reach the loss.
+ */
+export function rearrange(x: Node, index: Node, inverse: Node): Node {
+  expectIds("rearrange", index);
+  expectIds("rearrange", inverse);
+  if (x.shape.length !== 1 || !sameShape(x.shape, inverse.shape)) throw mismatch("rearrange", x, inverse);
+  return makeNode("rearrange", [x, index, inverse], {}, { shape: index.shape, dtype: x.dtype });
+}
+
+// ---------------------------------------------------------------- products
+
+/** The matrix product over the last two axes, either side transposed first, times `alpha`. Leading axes are equal. */
+export function matmul(a: Node, b: Node, options: { transA?: boolean; transB?: boolean; alpha?: number } = {}): Node {
+  const { transA = false, transB = false, alpha = 1 } = options;
+  const rank = a.shape.length;
+  const [rows, inner] = matrixDims(a, transA);
+  const [otherInner, columns] = matrixDims(b, transB);
+  const leading = a.shape.slice(0, -2);
+  if (rank < 2 || b.shape.length !== rank || inner !== otherInner || !sameShape(leading, b.shape.slice(0, -2))) {
+    throw graphError(
+      `matmul: ${formatShape(a.shape)}${transA ? "ᵀ" : ""} and ${formatShape(b.shape)}${transB ? "ᵀ" : ""} do not fit`,
+    );
+  }
+  const shape = [...leading, rows, columns];
+  return makeNode("matmul", [a, b], { transA, transB, alpha }, { shape, dtype: a.dtype });
+}
+
+/** `x Wᵀ` (+ bias) for rows `x` [n, in] and a weight in Hugging Face's layout [out, in]. */
+export function linear(x: Node, weight: Node, bias?: Node): Node {
+  const y = matmul(x, weight, { transB: true });
+  return bias === undefined ? y : add(y, bias);
+}
+
+// ---------------------------------------------------------------- layers
+
+/** `x / rms(x) * weight` along the last axis. */
+export function rmsNorm(x: Node, weight: Node, eps: number): Node {
+  if (!sameShape(weight.shape, x.shape.slice(-1))) throw mismatch("rmsNorm", x, weight);
+  return makeNode("rmsNorm", [x, weight], { eps }, x);
+}
+
+/** `1 / rms(x)` along the last axis, which stays with size 1; `weight` is there so that it pairs with a `rmsNorm`. */
+export function rmsInverse(x: Node, weight: Node, eps: number): Node {
+  return makeNode("rmsInverse", [x, weight], { eps }, { shape: [...x.shape.slice(0, -1), 1], dtype: x.dtype });
+}
+
+/**
+ * Rotary position embedding of `x` [batch, heads, time, size] by the tables `cos` and `sin` [time, size / 2]: the
+ * pair (x[i], x[i + size/2]) is turned by the angle of its position.
+ */
+export function rope(x: Node, cos: Node, sin: Node): Node {
+  if (x.shape.length !== 4 || !sameShape(cos.shape, sin.shape) || cos.shape[0] !== x.shape[2]) {
+    throw mismatch("rope", x, cos, sin);
+  }
+  return makeNode("rope", [x, cos, sin], {}, x);
+}
+
+/**
+ * Causal attention: query [batch, heads, time, size] over key and value [batch, kvHeads, time, size], where each key
+ * head serves heads / kvHeads query heads.
+ */
+export function attention(query: Node, key: Node, value: Node, attrs: AttentionAttrs): Node {
+  const fits = query.shape.length === 4 && sameShape(key.shape, value.shape) && query.shape[2] === key.shape[2];
+  if (!fits) throw mismatch("attention", query, key, value);
+  return makeNode("attention", [query, key, value], attrs, query);
+}
+
+/** `activation(gate) * up`. */
+export function gated(gate: Node, up: Node, activation: Activation): Node {
+  if (!sameShape(gate.shape, up.shape)) throw mismatch("gated", gate, up);
+  return makeNode("gated", [gate, up], { activation }, gate);
+}
+
+/** Log-probability of `targets` [n] under `softmax(hidden Wᵀ)`, for rows `hidden` [n, width] and W [vocabulary, width]. */
+export function tokenLogprobs(hidden: Node, weight: Node, targets: Node, attrs: HeadAttrs): Node {
+  expectIds("tokenLogprobs", targets);
+  if (hidden.shape[0] !== targets.shape[0] || hidden.shape[1] !== weight.shape[1]) {
+    throw mismatch("tokenLogprobs", hidden, weight, targets);
+  }
+  return makeNode("tokenLogprobs", [hidden, weight, targets], attrs, { shape: targets.shape, dtype: "f32" });
+}
+
+/** Entropy of `softmax(hidden Wᵀ)`, [n]. */
+export function tokenEntropy(hidden: Node, weight: Node, attrs: HeadAttrs): Node {
+  if (hidden.shape[1] !== weight.shape[1]) throw mismatch("tokenEntropy", hidden, weight);
+  return makeNode("tokenEntropy", [hidden, weight], attrs, { shape: hidden.shape.slice(0, 1), dtype: "f32" });
+}
+
+// ---------------------------------------------------------------- shared by the above
+
+function operands(a: Operand, b: Operand): [Node, Node] {
+  const dtype = typeof a !== "number" ? a.dtype : typeof b !== "number" ? b.dtype : "f32";
+  const node = (x: Operand) => (typeof x === "number" ? constant(x, [], dtype) : x);
+  return [node(a), node(b)];
+}
+
+type Binary = "add" | "sub" | "mul" | "div" | "minimum" | "maximum" | "greater" | "equal";
+
+function elementwise(op: Binary, a: Operand, b: Operand, dtype?: DType): Node {
+  const [left, right] = operands(a, b);
+  const shape = broadcast(left.shape, right.shape);
+  if (!shape || left.dtype !== right.dtype) throw mismatch(op, left, right);
+  return makeNode(op, [left, right], {}, { shape, dtype: dtype ?? left.dtype });
+}
+
+type Unary = "neg" | "exp" | "log" | "sqrt" | "abs" | "tanh" | "sigmoid" | "erf";
+
+function unary(op: Unary, x: Node): Node {
+  if (x.dtype !== "f32") throw graphError(`${op}: the input is ${x.dtype}, not f32`);
+  return makeNode(op, [x], {}, x);
+}
+
+function reduce(op: "sum" | "max", x: Node, axes: readonly number[] = x.shape.map((_, i) => i), keep: boolean): Node {
+  const positive = axes.map((axis) => (axis < 0 ? axis + x.shape.length : axis)).sort((a, b) => a - b);
+  if (positive.some((axis) => axis < 0 || axis >= x.shape.length)) {
+    throw graphError(`${op}: axes [${axes}] are not all in ${formatShape(x.shape)}`);
+  }
+  if (positive.length === 0) return x;
+  const kept = x.shape.map((d, axis) => (positive.includes(axis) ? 1 : d));
+  const reduced = makeNode(op, [x], { axes: positive }, { shape: kept, dtype: x.dtype });
+  return keep ? reduced : reshape(reduced, x.shape.filter((_, axis) => !positive.includes(axis)));
+}
+
+function matrixDims(x: Node, transposed: boolean): [Dim | undefined, Dim | undefined] & [Dim, Dim] {
+  const [rows, columns] = x.shape.slice(-2);
+  if (rows === undefined || columns === undefined) throw graphError(`matmul: ${formatShape(x.shape)} is not a matrix`);
+  return transposed ? [columns, rows] : [rows, columns];
+}
+
+function expectIds(op: Op, ids: Node): void {
+  if (ids.dtype !== "i32") throw graphError(`${op}: the ids are ${ids.dtype}, not i32`);
+}
+
+function mismatch(op: Op, ...nodes: readonly Node[]): Error {
+  return graphError(`${op}: ${nodes.map((node) => `${node.dtype}${formatShape(node.shape)}`).join(" and ")} do not fit`);
+}

@@ -1,0 +1,121 @@
+/**
+ * The same program with less to do: equal nodes become one, steps that change nothing go, sums go into products.
+ *
+ * Rules look at one node whose inputs are already simple. Nodes that no output needs are left behind by themselves,
+ * because only what outputs reach is walked.
+ */
+import { atPath, makeNode, type Node, type NodeOf, topological } from "./node.ts";
+import * as o from "./ops.ts";
+import { sameShape } from "./shape.ts";
+
+/** Simplify until nothing changes. */
+export function simplify(outputs: readonly Node[]): Node[] {
+  return fuseSums(rewrite(outputs, reduceNode));
+}
+
+/** Rebuild the program bottom up, sharing equal nodes and applying `rule` to each new one. */
+function rewrite(outputs: readonly Node[], rule: (node: Node) => Node): Node[] {
+  const share = sharing();
+  const done = new Map<Node, Node>();
+  for (const node of topological(outputs)) {
+    const inputs = node.inputs.map((x) => done.get(x)!);
+    const rebuilt = inputs.every((x, i) => x === node.inputs[i]) ? node : makeNode(node.op, inputs, node.attrs, node);
+    done.set(
+      node,
+      atPath(node.path, () => share(rule(rebuilt))),
+    );
+  }
+  return outputs.map((output) => done.get(output)!);
+}
+
+/** A function that returns the first node made with the same operation, inputs, attributes and type. */
+function sharing(): (node: Node) => Node {
+  const ids = new Map<Node, number>(); // of canonical nodes
+  const canonical = new Map<Node, Node>();
+  const known = new Map<string, Node>();
+  const share = (node: Node): Node => {
+    const before = canonical.get(node);
+    if (before !== undefined) return before;
+    const inputs = node.inputs.map(share);
+    const key = JSON.stringify([node.op, inputs.map((x) => ids.get(x)), node.attrs, node.shape, node.dtype]);
+    let result = known.get(key);
+    if (result === undefined) {
+      const same = inputs.every((x, i) => x === node.inputs[i]);
+      result = same ? node : atPath(node.path, () => makeNode(node.op, inputs, node.attrs, node));
+      ids.set(result, known.size);
+      known.set(key, result);
+      canonical.set(result, result);
+    }
+    canonical.set(node, result);
+    return result;
+  };
+  return share;
+}
+
+function reduceNode(node: Node): Node {
+  const [a, b] = node.inputs;
+  switch (node.op) {
+    case "add":
+      if (isConstant(a!, 0) && sameShape(b!.shape, node.shape)) return b!;
+      return isConstant(b!, 0) && sameShape(a!.shape, node.shape) ? a! : node;
+    case "mul":
+      if (isConstant(a!, 1) && sameShape(b!.shape, node.shape)) return b!;
+      if (isConstant(b!, 1) && sameShape(a!.shape, node.shape)) return a!;
+      return foldScalars(node);
+    case "div":
+      return isConstant(b!, 1) && sameShape(a!.shape, node.shape) ? a! : node;
+    case "neg":
+      return a!.op === "neg" ? a!.inputs[0]! : node;
+    case "reshape":
+      return a!.op === "reshape" ? o.reshape(a!.inputs[0]!, node.shape) : node;
+    case "transpose": {
+      if (a!.op !== "transpose") return node;
+      const inner = a!.attrs.order;
+      const order = node.attrs.order.map((axis) => inner[axis]!);
+      return order.every((axis, i) => axis === i) ? a!.inputs[0]! : o.transpose(a!.inputs[0]!, order);
+    }
+    default:
+      return node;
+  }
+}
+
+/** Two scalars known now make one. */
+function foldScalars(node: NodeOf<"mul">): Node {
+  const [a, b] = node.inputs;
+  if (a!.op !== "constant" || b!.op !== "constant" || node.shape.length > 0) return node;
+  return o.constant(a!.attrs.values[0]! * b!.attrs.values[0]!);
+}
+
+/**
+ * `x + A·B` becomes one product that starts from `x`, where nothing else needs `A·B`: the runtime adds while it
+ * multiplies, which saves a pass over memory.
+ */
+function fuseSums(outputs: readonly Node[]): Node[] {
+  const uses = new Map<Node, number>();
+  for (const output of outputs) uses.set(output, (uses.get(output) ?? 0) + 1);
+  for (const node of topological(outputs)) for (const x of node.inputs) uses.set(x, (uses.get(x) ?? 0) + 1);
+  const done = new Map<Node, Node>();
+  for (const node of topological(outputs)) {
+    const inputs = node.inputs.map((x) => done.get(x)!);
+    const same = inputs.every((x, i) => x === node.inputs[i]);
+    let result = same ? node : makeNode(node.op, inputs, node.attrs, node);
+    if (node.op === "add") {
+      const at = node.inputs.findLastIndex((x) => x.op === "matmul" && x.shape.length === 2 && uses.get(x) === 1);
+      const product = inputs[at];
+      const start = inputs[1 - at];
+      if (product?.op === "matmul" && start !== undefined && canStartFrom(start, product)) {
+        result = atPath(node.path, () => makeNode("gemm", [...product.inputs, start], product.attrs, node));
+      }
+    }
+    done.set(node, result);
+  }
+  return outputs.map((output) => done.get(output)!);
+}
+
+function canStartFrom(start: Node, product: Node): boolean {
+  return sameShape(start.shape, product.shape) || sameShape(start.shape, product.shape.slice(1));
+}
+
+function isConstant(node: Node, value: number): boolean {
+  return node.op === "constant" && node.attrs.values.every((v) => v === value);
+}

@@ -1,0 +1,42 @@
+/** Which device a session runs on, and what to say when it is not there. */
+import type { InferenceSession } from "onnxruntime-node";
+import { messageOf, UserError } from "../util/errors.ts";
+
+export const devices = ["cpu", "webgpu", "cuda"] as const;
+export type Device = (typeof devices)[number];
+
+export type SessionSettings = { readonly device: Device; readonly threads: number };
+
+/**
+ * Session options for our programs. The three optimizers that are switched off would undo the products' forms chosen
+ * by `graph/lower.ts`, and sharing is done already. Memory patterns are off because they hold the peak of every shape
+ * seen (1.5 times the memory of a training step, no gain in time).
+ */
+export function sessionOptions({ device, threads }: SessionSettings): InferenceSession.SessionOptions {
+  return {
+    executionProviders: device === "cpu" ? ["cpu"] : [device, "cpu"],
+    intraOpNumThreads: threads,
+    interOpNumThreads: 1,
+    executionMode: "sequential",
+    graphOptimizationLevel: "all",
+    enableMemPattern: false,
+    enableCpuMemArena: true,
+    logSeverityLevel: 3,
+    extra: {
+      optimization: {
+        disable_specified_optimizers:
+          "MatmulTransposeFusion;GemmTransposeFusion;TransposeOptimizer;CommonSubexpressionElimination",
+      },
+    },
+  };
+}
+
+/** The error for a session that could not be made on a device. */
+export function explainDevice(device: Device, error: unknown): Error {
+  if (device === "cpu") return error instanceof Error ? error : new Error(messageOf(error));
+  return new UserError(
+    `The device \`${device}\` cannot be used here: ${messageOf(error)} Set \`trainer.device=cpu\`, or install the ` +
+      `${device === "cuda" ? "CUDA build of onnxruntime-node and its libraries" : "graphics driver (Vulkan, Metal or D3D12)"}.`,
+    { cause: error },
+  );
+}

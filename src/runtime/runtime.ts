@@ -1,0 +1,117 @@
+/**
+ * The main thread's end of the engine: compile programs, run them, update parameters, all in a thread of its own.
+ *
+ * Calls are queued and answered in order. If the thread dies, every call that waits for it fails with the reason.
+ */
+import { availableParallelism } from "node:os";
+import { Worker } from "node:worker_threads";
+import type { Bindings } from "../graph/shape.ts";
+import type { Program } from "../onnx/emit.ts";
+import { messageOf, UserError } from "../util/errors.ts";
+import type { Device } from "./devices.ts";
+import type { AdamW } from "./optimizer.ts";
+import type { Arrays, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
+import type { Vectors } from "./vectors.ts";
+import type { CopyMode } from "./zero-copy.ts";
+
+export type RuntimeOptions = {
+  readonly device?: Device;
+  /** Threads inside one operation; 0 or absent means one per core. */
+  readonly threads?: number;
+  readonly copyMode?: CopyMode;
+};
+
+/** A program that is ready to run. */
+export type Executable = { readonly id: number; readonly program: Program };
+/** Arrays that the engine thread knows by name, so that they need not be sent with every run. */
+export type Group = { readonly id: number };
+export type RunOptions = { readonly bindings?: Bindings; readonly arrays?: Arrays; readonly groups?: readonly Group[] };
+
+type Pending = { resolve(value: unknown): void; reject(error: Error): void };
+
+export class Runtime {
+  readonly #worker: Worker;
+  readonly #pending = new Map<number, Pending>();
+  #next = 0;
+  #groups = 0;
+  #failure: Error | null = null;
+
+  constructor(options: RuntimeOptions = {}) {
+    const settings: ThreadSettings = {
+      device: options.device ?? "cpu",
+      threads: options.threads || availableParallelism(),
+      copyMode: options.copyMode ?? "zero-copy",
+    };
+    const file = import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js";
+    this.#worker = new Worker(new URL(file, import.meta.url), { workerData: settings });
+    this.#worker.on("message", (reply: Reply) => this.#settle(reply));
+    this.#worker.on("error", (error) => this.#fail(new Error(`the engine thread died: ${messageOf(error)}`)));
+    this.#worker.on("exit", (code) => this.#fail(new Error(`the engine thread ended (exit code ${code})`)));
+    this.#worker.unref();
+  }
+
+  /** Make a program ready to run; the same program is compiled once. */
+  async load(program: Program): Promise<Executable> {
+    return { id: await this.#call("load", program), program };
+  }
+
+  /** Run a program. Inputs are read from, and outputs written to, the arrays given by name here or in groups. */
+  async run(executable: Executable, options: RunOptions = {}): Promise<void> {
+    const { bindings = {}, arrays = {}, groups = [] } = options;
+    await this.#call("run", { session: executable.id, bindings, arrays, groups: groups.map(({ id }) => id) });
+  }
+
+  /** Hand over arrays that many runs share. */
+  async bind(arrays: Arrays): Promise<Group> {
+    const id = this.#groups++;
+    await this.#call("bind", id, arrays);
+    return { id };
+  }
+
+  async unbind(group: Group): Promise<void> {
+    await this.#call("unbind", group.id);
+  }
+
+  async adamw(vectors: Vectors, options: AdamW): Promise<void> {
+    await this.#call("adamw", vectors.arenas, options);
+  }
+
+  async gradientNorm(vectors: Vectors): Promise<number> {
+    return this.#call("gradientNorm", vectors.arenas);
+  }
+
+  async scatterAdd(into: Float32Array, ids: Int32Array, rows: Float32Array, width: number): Promise<void> {
+    await this.#call("scatterAdd", into, ids, rows, width);
+  }
+
+  /** Stop the thread; sessions and bound arrays go with it. */
+  async close(): Promise<void> {
+    this.#failure ??= new Error("the engine was closed");
+    await this.#worker.terminate();
+  }
+
+  #call<K extends keyof Calls>(call: K, ...args: Parameters<Calls[K]>): ReturnType<Calls[K]> {
+    const answer = new Promise<unknown>((resolve, reject) => {
+      if (this.#failure !== null) return reject(this.#failure);
+      const id = this.#next++;
+      this.#pending.set(id, { resolve, reject });
+      this.#worker.ref(); // the process stays alive while something is being waited for
+      this.#worker.postMessage({ id, call, args } satisfies Request);
+    });
+    return answer as ReturnType<Calls[K]>; // the thread answers `call` with the type `Calls` gives it
+  }
+
+  #settle(reply: Reply): void {
+    const pending = this.#pending.get(reply.id);
+    this.#pending.delete(reply.id);
+    if (this.#pending.size === 0) this.#worker.unref();
+    if ("value" in reply) pending?.resolve(reply.value);
+    else pending?.reject(reply.isUser ? new UserError(reply.error) : new Error(reply.error));
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    for (const { reject } of this.#pending.values()) reject(this.#failure);
+    this.#pending.clear();
+  }
+}

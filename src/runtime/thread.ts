@@ -1,0 +1,133 @@
+/**
+ * The engine thread: it owns the sessions and does the work that would block the main thread.
+ *
+ * Requests are answered in order, one at a time. Arrays arrive as views of shared memory, so nothing is copied on the
+ * way. `Calls` is the whole protocol; `runtime.ts` is the other end.
+ */
+import { createHash } from "node:crypto";
+import { parentPort, workerData } from "node:worker_threads";
+import { InferenceSession, Tensor } from "onnxruntime-node";
+import { type Bindings, evaluateShape } from "../graph/shape.ts";
+import type { Program } from "../onnx/emit.ts";
+import type { Port } from "../onnx/writer.ts";
+import { invariant, messageOf, UserError } from "../util/errors.ts";
+import { explainDevice, type SessionSettings, sessionOptions } from "./devices.ts";
+import { type AdamW, adamw, gradientNorm, scatterAdd } from "./optimizer.ts";
+import type { Arena } from "./vectors.ts";
+import { type CopyMode, runInto } from "./zero-copy.ts";
+
+export type Numbers = Float32Array | Int32Array;
+export type Arrays = Readonly<Record<string, Numbers>>;
+export type RunRequest = {
+  readonly session: number;
+  readonly bindings: Bindings;
+  /** Arrays by the name of the input or output they serve; those of `groups` need not be sent again. */
+  readonly arrays: Arrays;
+  readonly groups: readonly number[];
+};
+
+/** What the main thread may ask for, and what it gets. */
+export type Calls = {
+  load(program: Program): Promise<number>;
+  run(request: RunRequest): Promise<void>;
+  bind(group: number, arrays: Arrays): Promise<void>;
+  unbind(group: number): Promise<void>;
+  adamw(arenas: readonly Arena[], options: AdamW): Promise<void>;
+  gradientNorm(arenas: readonly Arena[]): Promise<number>;
+  scatterAdd(into: Float32Array, ids: Int32Array, rows: Float32Array, width: number): Promise<void>;
+};
+
+export type ThreadSettings = SessionSettings & { readonly copyMode: CopyMode };
+
+type Loaded = { readonly session: InferenceSession; readonly program: Program };
+
+/** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
+export function makeEngine(settings: ThreadSettings): Calls {
+  const sessions: Loaded[] = [];
+  const byHash = new Map<string, number>();
+  const groups = new Map<number, Arrays>();
+
+  const find = (request: RunRequest, port: Port): Numbers => {
+    const array = request.arrays[port.name] ?? request.groups.map((id) => groups.get(id)?.[port.name]).find(Boolean);
+    invariant(array !== undefined, `no array was given for ${port.name}`);
+    return array;
+  };
+  const tensors = (request: RunRequest, ports: readonly Port[]): Record<string, Tensor> =>
+    Object.fromEntries(
+      ports.map((port) => [port.name, tensor(port, evaluateShape(port.shape, request.bindings), find(request, port))]),
+    );
+
+  return {
+    async load(program) {
+      const hash = createHash("sha256").update(program.bytes).digest("hex");
+      const known = byHash.get(hash);
+      if (known !== undefined) return known;
+      const session = await createSession(program, settings);
+      byHash.set(hash, sessions.length);
+      return sessions.push({ session, program }) - 1;
+    },
+    async run(request) {
+      const { session, program } = sessions[request.session]!;
+      const feeds = tensors(request, program.inputs);
+      for (const symbol of program.symbols) {
+        feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(request.bindings[symbol]!)), [1]);
+      }
+      await runInto(session, feeds, tensors(request, program.outputs), settings.copyMode);
+    },
+    async bind(group, arrays) {
+      groups.set(group, { ...groups.get(group), ...arrays });
+    },
+    async unbind(group) {
+      groups.delete(group);
+    },
+    async adamw(arenas, options) {
+      adamw(arenas, options);
+    },
+    async gradientNorm(arenas) {
+      return gradientNorm(arenas);
+    },
+    async scatterAdd(into, ids, rows, width) {
+      scatterAdd(into, ids, rows, width);
+    },
+  };
+}
+
+async function createSession(program: Program, settings: SessionSettings): Promise<InferenceSession> {
+  try {
+    return await InferenceSession.create(program.bytes, sessionOptions(settings));
+  } catch (error) {
+    throw explainDevice(settings.device, error);
+  }
+}
+
+function tensor(port: Port, shape: number[], data: Numbers): Tensor {
+  const size = shape.reduce((a, b) => a * b, 1);
+  const kind = data instanceof Float32Array ? "f32" : "i32";
+  invariant(
+    data.length === size && kind === port.dtype,
+    `${port.name} is ${port.dtype}[${shape}], but the array holds ${data.length} ${kind}`,
+  );
+  return kind === "f32" ? new Tensor("float32", data as Float32Array, shape) : new Tensor("int32", data as Int32Array, shape);
+}
+
+export type Request = { readonly id: number; readonly call: keyof Calls; readonly args: readonly unknown[] };
+export type Reply = { readonly id: number } & ({ readonly value: unknown } | { readonly error: string; readonly isUser: boolean });
+
+/** Serve requests from the main thread. */
+function serve(engine: Calls): void {
+  const port = parentPort;
+  if (port === null) return;
+  let queue = Promise.resolve();
+  port.on("message", ({ id, call, args }: Request) => {
+    queue = queue.then(async () => {
+      try {
+        const method = engine[call] as (...args: readonly unknown[]) => Promise<unknown>; // `Request` pairs the two
+        port.postMessage({ id, value: await method(...args) } satisfies Reply);
+      } catch (error) {
+        port.postMessage({ id, error: messageOf(error), isUser: error instanceof UserError } satisfies Reply);
+      }
+    });
+  });
+}
+
+if (parentPort !== null && workerData !== null) serve(makeEngine(workerData as ThreadSettings)); // set by `runtime.ts`
