@@ -5,7 +5,7 @@
  * words, and becomes one node when the program is simplified. Attention is cut along time into up to four parts, so
  * that a query's part is never multiplied with keys that lie wholly in its future.
  */
-import { atPath, type AttentionAttrs, makeNode, type Node, type NodeOf, type Op, topological } from "./node.ts";
+import { type AttentionAttrs, atPath, makeNode, type Node, type NodeOf, type Op, topological } from "./node.ts";
 import * as o from "./ops.ts";
 import { type Dim, factorOf, over, type Shape, times } from "./shape.ts";
 import { geluTanhInner, headLogits } from "./vjp.ts";
@@ -26,12 +26,18 @@ const layers: { [O in LayerOp]: (node: NodeOf<O>) => Node } = {
 
   attention: ({ inputs: [query, key, value], attrs }) => {
     const parts = attentionParts(query!, key!, value!, attrs);
-    return o.concat(parts.map((part) => part.ungroup(o.matmul(part.weights, part.value))), 2);
+    return o.concat(
+      parts.map((part) => part.ungroup(o.matmul(part.weights, part.value))),
+      2,
+    );
   },
   attentionGradQuery: (node) => {
     const parts = attentionGradParts(node);
     const scale = node.attrs.scale;
-    return o.concat(parts.map((part) => part.ungroup(o.matmul(part.dscores, part.key, { alpha: scale }))), 2);
+    return o.concat(
+      parts.map((part) => part.ungroup(o.matmul(part.dscores, part.key, { alpha: scale }))),
+      2,
+    );
   },
   attentionGradKey: (node) => {
     const alpha = node.attrs.scale;

@@ -106,7 +106,10 @@ export function reshape(x: Node, shape: Shape): Node {
 }
 
 /** Axis `order[i]` of `x` becomes axis `i`; by default the axes are reversed. */
-export function transpose(x: Node, order: readonly number[] = x.shape.map((_, axis) => x.shape.length - 1 - axis)): Node {
+export function transpose(
+  x: Node,
+  order: readonly number[] = x.shape.map((_, axis) => x.shape.length - 1 - axis),
+): Node {
   if ([...order].sort((a, b) => a - b).some((axis, i) => axis !== i) || order.length !== x.shape.length) {
     throw graphError(`transpose: [${order}] is not an order of the axes of ${formatShape(x.shape)}`);
   }
@@ -141,7 +144,8 @@ export function concat(parts: readonly Node[], axis: number): Node {
   if (first === undefined) throw graphError("concat: there is nothing to join");
   if (parts.length === 1) return first;
   for (const part of parts) {
-    const fits = part.shape.length === first.shape.length && part.shape.every((d, i) => i === axis || d === first.shape[i]);
+    const fits =
+      part.shape.length === first.shape.length && part.shape.every((d, i) => i === axis || d === first.shape[i]);
     if (!fits) throw mismatch("concat", ...parts);
   }
   const total = parts.map((part) => part.shape[axis]!).reduce(plus);
@@ -182,14 +186,16 @@ export function place(values: Node, ids: Node, width: Dim): Node {
 }
 
 /**
- * Entries of a list laid out anew: `x[index]`, where `inverse` says where in the flat result each entry of `x` lies.
- * The gradient goes back through `inverse` alone, so what else the layout holds (padding) must not reach the loss.
+ * Rows of `x` [count, …] laid out anew: `x[index]`, where `inverse` [count] says where in the flat result each row of
+ * `x` lies. The gradient comes back through `inverse` alone, with no sum by index: rows that the result does not hold
+ * must be masked before, and what else the result holds (padding) must not reach the loss.
  */
 export function rearrange(x: Node, index: Node, inverse: Node): Node {
   expectIds("rearrange", index);
   expectIds("rearrange", inverse);
-  if (x.shape.length !== 1 || !sameShape(x.shape, inverse.shape)) throw mismatch("rearrange", x, inverse);
-  return makeNode("rearrange", [x, index, inverse], {}, { shape: index.shape, dtype: x.dtype });
+  if (!sameShape(x.shape.slice(0, 1), inverse.shape)) throw mismatch("rearrange", x, inverse);
+  const shape = [...index.shape, ...x.shape.slice(1)];
+  return makeNode("rearrange", [x, index, inverse], {}, { shape, dtype: x.dtype });
 }
 
 // ---------------------------------------------------------------- products
@@ -303,7 +309,12 @@ function reduce(op: "sum" | "max", x: Node, axes: readonly number[] = x.shape.ma
   if (positive.length === 0) return x;
   const kept = x.shape.map((d, axis) => (positive.includes(axis) ? 1 : d));
   const reduced = makeNode(op, [x], { axes: positive }, { shape: kept, dtype: x.dtype });
-  return keep ? reduced : reshape(reduced, x.shape.filter((_, axis) => !positive.includes(axis)));
+  return keep
+    ? reduced
+    : reshape(
+        reduced,
+        x.shape.filter((_, axis) => !positive.includes(axis)),
+      );
 }
 
 function matrixDims(x: Node, transposed: boolean): [Dim | undefined, Dim | undefined] & [Dim, Dim] {
@@ -317,5 +328,7 @@ function expectIds(op: Op, ids: Node): void {
 }
 
 function mismatch(op: Op, ...nodes: readonly Node[]): Error {
-  return graphError(`${op}: ${nodes.map((node) => `${node.dtype}${formatShape(node.shape)}`).join(" and ")} do not fit`);
+  return graphError(
+    `${op}: ${nodes.map((node) => `${node.dtype}${formatShape(node.shape)}`).join(" and ")} do not fit`,
+  );
 }

@@ -87,8 +87,9 @@ const vjp: { [O in Op]: Vjp<O> } = {
   pick: (y, dy) => [o.place(dy, second(y), first(y).shape[1]!), null],
   place: (y, dy) => [o.pick(dy, second(y)), null],
   rearrange: (y, dy) => {
-    const [, index, inverse] = triple(y);
-    return [o.take(o.reshape(dy, [index.shape.reduce(timesDim, 1)]), inverse), null, null];
+    const [x, index, inverse] = triple(y);
+    const flat = o.reshape(dy, [index.shape.reduce(timesDim, 1), ...x.shape.slice(1)]);
+    return [o.take(flat, inverse), null, null];
   },
 
   matmul: (y, dy) => matmulVjp(y, dy),

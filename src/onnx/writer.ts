@@ -90,9 +90,19 @@ export class GraphWriter {
    */
   finish(inputs: readonly Port[], outputs: readonly Port[], values: readonly string[]): Uint8Array {
     const renamed = this.#nameOutputs(outputs, values);
-    this.#nodes.push({ type: "SequenceEmpty", inputs: [], outputs: [SEQUENCE], attributes: { dtype: 1 }, contrib: false });
+    this.#nodes.push({
+      type: "SequenceEmpty",
+      inputs: [],
+      outputs: [SEQUENCE],
+      attributes: { dtype: 1 },
+      contrib: false,
+    });
     const graph = new Message();
-    for (const node of this.#nodes) graph.message(1, nodeMessage(node, (name) => renamed.get(name) ?? name));
+    for (const node of this.#nodes)
+      graph.message(
+        1,
+        nodeMessage(node, (name) => renamed.get(name) ?? name),
+      );
     graph.string(2, "program");
     for (const tensor of this.#initializers) graph.message(5, tensor);
     for (const port of inputs) graph.message(11, valueInfo(port.name, tensorType(port.dtype, port.shape)));
@@ -111,7 +121,8 @@ export class GraphWriter {
     outputs.forEach((port, i) => {
       const value = values[i]!;
       if (made.has(value) && !renamed.has(value)) renamed.set(value, port.name);
-      else this.#nodes.push({ type: "Identity", inputs: [value], outputs: [port.name], attributes: {}, contrib: false });
+      else
+        this.#nodes.push({ type: "Identity", inputs: [value], outputs: [port.name], attributes: {}, contrib: false });
     });
     return renamed;
   }
@@ -163,7 +174,8 @@ function tensorType(dtype: OnnxType, shape: Shape | null): Message {
   const tensor = new Message().int(1, typeCodes[dtype]);
   if (shape !== null) {
     const dims = new Message();
-    for (const d of shape) dims.message(1, typeof d === "number" ? new Message().int(1, d) : new Message().string(2, d));
+    for (const d of shape)
+      dims.message(1, typeof d === "number" ? new Message().int(1, d) : new Message().string(2, d));
     tensor.message(2, dims);
   }
   return new Message().message(1, tensor);

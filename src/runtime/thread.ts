@@ -107,11 +107,16 @@ function tensor(port: Port, shape: number[], data: Numbers): Tensor {
     data.length === size && kind === port.dtype,
     `${port.name} is ${port.dtype}[${shape}], but the array holds ${data.length} ${kind}`,
   );
-  return kind === "f32" ? new Tensor("float32", data as Float32Array, shape) : new Tensor("int32", data as Int32Array, shape);
+  return kind === "f32"
+    ? new Tensor("float32", data as Float32Array, shape)
+    : new Tensor("int32", data as Int32Array, shape);
 }
 
 export type Request = { readonly id: number; readonly call: keyof Calls; readonly args: readonly unknown[] };
-export type Reply = { readonly id: number } & ({ readonly value: unknown } | { readonly error: string; readonly isUser: boolean });
+export type Reply = { readonly id: number } & (
+  | { readonly value: unknown }
+  | { readonly error: string; readonly isUser: boolean }
+);
 
 /** Serve requests from the main thread. */
 function serve(engine: Calls): void {

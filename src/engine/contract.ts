@@ -1,0 +1,100 @@
+/**
+ * What an engine is: it opens models, and knows nothing of reinforcement learning.
+ *
+ * Everything that trains or measures a model is written against these types, once for all engines. A loss is a traced
+ * function of per-token tensors, so an engine may run it inside its own graph or beside it.
+ */
+import type { Node } from "../graph/node.ts";
+import type { ModelConfig } from "../models/config.ts";
+
+/** What a model can say about a token: see `TokenOutputs`. */
+export type HeadName = "logprobs" | "entropy" | "values" | "scores";
+
+/** One sequence. Arrays have one entry per token of `ids`. */
+export type TokenRow = {
+  readonly ids: Int32Array;
+  /** 1 where the token counts: its outputs are computed and the loss sees it. Only such tokens cost anything in the head. */
+  readonly mask: ArrayLike<number>;
+  /** What else the loss reads per token, by name: old log-probs, advantages, … */
+  readonly extra?: Readonly<Record<string, ArrayLike<number>>>;
+};
+
+/**
+ * Outputs per token of `ids`, 0 where the mask is 0: `logprobs` and `entropy` of the distribution the token was drawn
+ * from, `values` as the critic saw it before the token, `scores` after it.
+ */
+export type TokenOutputs = Readonly<Partial<Record<HeadName, Float32Array>>>;
+
+/** How a batch is cut: into micro-batches of at most `maxTokens` padded tokens, or of `rows` sequences. */
+export type MicroBatching = { readonly maxTokens: number } | { readonly rows: number };
+
+export type ForwardOptions = { readonly micro: MicroBatching; readonly temperature?: number };
+
+/** What a loss is built from: every tensor is [batch, time], every scalar is []. */
+export type LossTensors = Readonly<Record<string, Node>> & { readonly mask: Node };
+
+/** A loss as data: which outputs and inputs it reads, and how they become a number. */
+export type TokenLoss = {
+  /** Losses with the same key build the same graph. */
+  readonly key: string;
+  readonly heads: readonly HeadName[];
+  /** Names of `TokenRow.extra` it reads. */
+  readonly extra?: readonly string[];
+  /** Names of numbers given with each batch, such as the token count to divide by. */
+  readonly scalars?: readonly string[];
+  readonly temperature?: number;
+  /** Loss and metrics are sums over the batch, so that micro-batches add up to the whole. */
+  build(tensors: LossTensors): { readonly loss: Node; readonly metrics?: Readonly<Record<string, Node>> };
+};
+
+export type TrainOptions = { readonly micro: MicroBatching; readonly scalars?: Readonly<Record<string, number>> };
+/** `loss` and the loss's own metrics. */
+export type LossMetrics = Readonly<Record<string, number>>;
+
+export type OptimizerStep = {
+  readonly lr: number;
+  readonly betas: readonly [number, number];
+  readonly eps: number;
+  readonly weightDecay: number;
+  /** The largest norm of the gradient; larger ones are scaled down to it. */
+  readonly maxNorm: number;
+};
+
+export type StepResult = {
+  readonly gradNorm: number;
+  /** The norm was not finite: weights, moments and step count are as before. */
+  readonly isSkipped: boolean;
+};
+
+export type SaveFormat = "F32" | "BF16";
+
+/** A model in one role: actor, reference, critic or reward model. */
+export type Model = {
+  readonly config: ModelConfig;
+  readonly parameterCount: number;
+  /** Outputs for every row, in order; no gradient. */
+  forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]>;
+  /** The gradient of a loss over one batch, added to what is there since the last step. */
+  train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics>;
+  /** Clip, update, forget the gradient. */
+  step(optimizer: OptimizerStep): Promise<StepResult>;
+  /** Write a Hugging Face folder; what it holds is read from the weights as they are now. */
+  save(dir: string, format?: SaveFormat): Promise<void>;
+  /** Write and read what the optimizer remembers. */
+  saveOptimizer(dir: string): Promise<void>;
+  loadOptimizer(dir: string): Promise<void>;
+  close(): Promise<void>;
+};
+
+export type ModelSpec = {
+  /** A Hugging Face folder. */
+  readonly folder: string;
+  /** `value` gives a language model a new value head where the checkpoint has none; `seed` draws its weights. */
+  readonly head?: "lm" | "value" | "score";
+  readonly seed?: number;
+};
+
+export type Engine = {
+  open(spec: ModelSpec): Promise<Model>;
+  close(): Promise<void>;
+};

@@ -1,0 +1,40 @@
+/** The embedded engine: models on onnxruntime in this process, one engine thread for all of them. */
+import { parameterSpecs, readConfig, withHead } from "../../models/config.ts";
+import { loadParameters } from "../../models/weights.ts";
+import { Runtime, type RuntimeOptions } from "../../runtime/runtime.ts";
+import { Vectors } from "../../runtime/vectors.ts";
+import { Random } from "../../util/random.ts";
+import type { Engine, ModelSpec } from "../contract.ts";
+import { EmbeddedModel } from "./model.ts";
+
+export class EmbeddedEngine implements Engine {
+  readonly #runtime: Runtime;
+
+  constructor(options: RuntimeOptions = {}) {
+    this.#runtime = new Runtime(options);
+  }
+
+  /** Load a Hugging Face folder. */
+  async open({ folder, head, seed = 0 }: ModelSpec): Promise<EmbeddedModel> {
+    const read = await readConfig(folder);
+    const config = head === undefined ? read : withHead(read, head);
+    const specs = parameterSpecs(config);
+    const vectors = new Vectors(specs);
+    const view = (spec: { name: string }) => vectors.view("weight", spec.name);
+    const { uninitialised } = await loadParameters(folder, specs, view, { allowNewHead: head !== undefined });
+    const random = new Random(seed, "new head");
+    for (const spec of uninitialised) {
+      // As transformers does: normal weights of the model's own spread, biases zero.
+      const spread = typeof config.raw.initializer_range === "number" ? config.raw.initializer_range : 0.02;
+      if (spec.role === "score")
+        view(spec).forEach((_, i, weights) => {
+          weights[i] = random.normal(0, spread);
+        });
+    }
+    return new EmbeddedModel({ runtime: this.#runtime, folder, config, specs, vectors });
+  }
+
+  async close(): Promise<void> {
+    await this.#runtime.close();
+  }
+}

@@ -1,0 +1,328 @@
+/**
+ * A model on the embedded engine: parameters in shared memory, programs compiled when first needed.
+ *
+ * Calls on one model run one after the other, in the order they were made. The gradient is written by the first
+ * micro-batch after a step and added to by the rest, so no pass clears it.
+ */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { ModelConfig, ParameterSpec } from "../../models/config.ts";
+import { ropeRegime, ropeTables } from "../../models/rope.ts";
+import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
+import { saveParameters } from "../../models/weights.ts";
+import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
+import type { Vectors } from "../../runtime/vectors.ts";
+import { invariant, UserError } from "../../util/errors.ts";
+import type {
+  ForwardOptions,
+  HeadName,
+  LossMetrics,
+  Model,
+  OptimizerStep,
+  SaveFormat,
+  StepResult,
+  TokenLoss,
+  TokenOutputs,
+  TokenRow,
+  TrainOptions,
+} from "../contract.ts";
+import { cut, type Layout, layOut } from "./layout.ts";
+import {
+  forwardProgram,
+  gradName,
+  logitsProgram,
+  metricName,
+  sumName,
+  type TrainProgram,
+  trainProgram,
+} from "./programs.ts";
+import { Scratch } from "./scratch.ts";
+
+export type ModelParts = {
+  readonly runtime: Runtime;
+  readonly folder: string;
+  readonly config: ModelConfig;
+  readonly specs: readonly ParameterSpec[];
+  readonly vectors: Vectors;
+};
+
+type Trainer = TrainProgram & { readonly executable: Executable };
+
+export class EmbeddedModel implements Model {
+  readonly config: ModelConfig;
+  readonly #parts: ModelParts;
+  readonly #scratch = new Scratch();
+  readonly #executables = new Map<string, Promise<Executable>>();
+  readonly #trainers = new Map<string, Promise<Trainer>>();
+  readonly #tables = new Map<number, RopeTables>();
+  #weights: Promise<Group> | null = null;
+  #gradients: Promise<Group> | null = null;
+  #queue: Promise<unknown> = Promise.resolve();
+  /** Optimizer steps taken. */
+  #steps = 0;
+  #hasGradient = false;
+
+  constructor(parts: ModelParts) {
+    this.#parts = parts;
+    this.config = parts.config;
+  }
+
+  get parameterCount(): number {
+    return this.#parts.vectors.count;
+  }
+
+  /** A parameter's weights, as they are: the very memory that the engine computes with. */
+  weights(name: string): Float32Array {
+    return this.#parts.vectors.view("weight", name);
+  }
+
+  /** A parameter's gradient since the last step. */
+  gradient(name: string): Float32Array {
+    return this.#parts.vectors.view("grad", name);
+  }
+
+  forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]> {
+    return this.#exclusive(async () => {
+      const temperature = options.temperature ?? 1;
+      const key = `forward ${heads} ${temperature}`;
+      const executable = await this.#executable(key, () => forwardProgram(this.config, heads, temperature));
+      const results = rows.map((row) =>
+        Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
+      );
+      for (const { indices } of cut(rows, options.micro)) {
+        const layout = layOut(rows, indices, { heads, extra: [], scratch: this.#scratch });
+        if (layout === null) continue;
+        const outputs = Object.fromEntries(heads.map((head) => [head, this.#scratch.floats(head, layout.bindings.n)]));
+        await this.#run(executable, layout, outputs);
+        layout.owners.forEach(({ row, at }, i) => {
+          for (const head of heads) results[row]![head]![at] = outputs[head]![i]!;
+        });
+      }
+      return results;
+    });
+  }
+
+  /** The logits before each counted token, rows of the vocabulary's size: what `forward` computes log-probs from. */
+  logits(rows: readonly TokenRow[]): Promise<Float32Array[][]> {
+    return this.#exclusive(async () => {
+      const executable = await this.#executable("logits", () => logitsProgram(this.config));
+      const results: Float32Array[][] = rows.map(() => []);
+      const { vocabSize } = this.config;
+      for (const index of rows.keys()) {
+        const layout = layOut(rows, [index], { heads: ["logprobs"], extra: [], scratch: this.#scratch });
+        if (layout === null) continue;
+        const logits = this.#scratch.floats("logits", layout.bindings.n * vocabSize);
+        await this.#run(executable, layout, { logits });
+        results[index] = layout.owners.map((_, i) => logits.slice(i * vocabSize, (i + 1) * vocabSize));
+      }
+      return results;
+    });
+  }
+
+  train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
+    return this.#exclusive(async () => {
+      const totals: Record<string, number> = {};
+      for (const { indices } of cut(rows, options.micro)) {
+        const extra = loss.extra ?? [];
+        const layout = layOut(rows, indices, { heads: loss.heads, extra, scratch: this.#scratch });
+        if (layout === null) continue;
+        const metrics = await this.#trainMicroBatch(layout, loss, options.scalars ?? {});
+        for (const [name, value] of Object.entries(metrics)) totals[name] = (totals[name] ?? 0) + value;
+      }
+      if (!this.#hasGradient) await this.#clearGradient();
+      return { loss: 0, ...totals };
+    });
+  }
+
+  step(optimizer: OptimizerStep): Promise<StepResult> {
+    return this.#exclusive(async () => {
+      const { runtime, vectors } = this.#parts;
+      invariant(this.#hasGradient, "a step needs a gradient: call train first");
+      vectors.allocate("first");
+      vectors.allocate("second");
+      const gradNorm = await runtime.gradientNorm(vectors);
+      this.#hasGradient = false;
+      if (!Number.isFinite(gradNorm)) return { gradNorm, isSkipped: true };
+      this.#steps++;
+      const { lr, betas, eps, weightDecay, maxNorm } = optimizer;
+      const gradScale = Math.min(1, maxNorm / (gradNorm + 1e-6)); // torch.nn.utils.clip_grad_norm_
+      await runtime.adamw(vectors, { lr, betas, eps, weightDecay, step: this.#steps, gradScale });
+      return { gradNorm, isSkipped: false };
+    });
+  }
+
+  save(dir: string, format: SaveFormat = "F32"): Promise<void> {
+    const { config, specs, folder } = this.#parts;
+    const get = (spec: ParameterSpec) => this.weights(spec.name);
+    return this.#exclusive(() => saveParameters(dir, config, specs, get, { dtype: format, tokenizerFrom: folder }));
+  }
+
+  saveOptimizer(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      const { specs, vectors } = this.#parts;
+      vectors.allocate("first");
+      vectors.allocate("second");
+      await mkdir(dir, { recursive: true });
+      const tensors = moments.flatMap(({ vector, prefix }) =>
+        specs.map(({ name, shape }) => ({ name: prefix + name, shape, data: () => vectors.view(vector, name) })),
+      );
+      const metadata = { format: "pt", step: String(this.#steps) };
+      await writeSafetensors(join(dir, OPTIMIZER_FILE), tensors, { dtype: "F32", metadata });
+    });
+  }
+
+  loadOptimizer(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      const { specs, vectors } = this.#parts;
+      const path = join(dir, OPTIMIZER_FILE);
+      const file = await openForReading(path);
+      try {
+        const { tensors, metadata } = await readHeader(file, path);
+        for (const { vector, prefix } of moments) {
+          vectors.allocate(vector);
+          for (const { name } of specs) {
+            const info = tensors.get(prefix + name);
+            if (info === undefined)
+              throw new UserError(`${path} has no tensor \`${prefix + name}\`; it is not of this model.`);
+            await readTensor(file, info, vectors.view(vector, name));
+          }
+        }
+        this.#steps = Number(metadata.step);
+      } finally {
+        await file.close();
+      }
+    });
+  }
+
+  async close(): Promise<void> {
+    const groups = await Promise.all([this.#weights, this.#gradients]);
+    for (const group of groups) if (group !== null) await this.#parts.runtime.unbind(group);
+  }
+
+  async #trainMicroBatch(
+    layout: Layout,
+    loss: TokenLoss,
+    scalars: Readonly<Record<string, number>>,
+  ): Promise<Record<string, number>> {
+    const { runtime, vectors } = this.#parts;
+    const isAdding = this.#hasGradient;
+    const trainer = await this.#trainer(loss, isAdding);
+    const outputs: Record<string, Float32Array> = {};
+    for (const name of trainer.metrics) outputs[metricName(name)] = this.#scratch.floats(metricName(name), 1);
+    for (const name of loss.scalars ?? []) {
+      const value = scalars[name];
+      invariant(value !== undefined, `the loss ${loss.key} needs the number ${name}`);
+      outputs[`scalar/${name}`] = this.#scratch.floats(`scalar/${name}`, 1).fill(value);
+    }
+    const width = this.config.width;
+    for (const { rows, ids } of trainer.rowGradients) {
+      outputs[rows] = this.#scratch.floats(rows, layout.arrays[ids]!.length * width);
+    }
+    await this.#run(trainer.executable, layout, outputs, [await this.#gradientGroup()]);
+    if (!isAdding) for (const parameter of trainer.clear) vectors.view("grad", parameter).fill(0);
+    for (const { parameter, rows, ids } of trainer.rowGradients) {
+      const into = vectors.view("grad", parameter);
+      await runtime.scatterAdd(into, layout.arrays[ids] as Int32Array, outputs[rows]!, width); // ids are inputs of dtype i32
+    }
+    this.#hasGradient = true;
+    return Object.fromEntries(trainer.metrics.map((name) => [name, outputs[metricName(name)]![0]!]));
+  }
+
+  async #run(
+    executable: Executable,
+    layout: Layout,
+    outputs: Readonly<Record<string, Float32Array>>,
+    groups: readonly Group[] = [],
+  ): Promise<void> {
+    const { cos, sin } = this.#rope(layout.time);
+    const arrays = { ...layout.arrays, ...outputs, "rope.cos": cos, "rope.sin": sin };
+    await this.#parts.runtime.run(executable, {
+      bindings: layout.bindings,
+      arrays,
+      groups: [await this.#weightGroup(), ...groups],
+    });
+  }
+
+  /** Tables of cosines and sines for `time` positions; longer ones are made as they are needed. */
+  #rope(time: number): RopeTables {
+    const { rope, headDim } = this.config;
+    const regime = ropeRegime(rope, time);
+    const length = (time * headDim) / 2;
+    let tables = this.#tables.get(regime);
+    if (tables === undefined || tables.cos.length < length) {
+      const made = ropeTables(rope, headDim, time);
+      tables = { cos: shared(made.cos), sin: shared(made.sin) };
+      this.#tables.set(regime, tables);
+    }
+    return { cos: tables.cos.subarray(0, length), sin: tables.sin.subarray(0, length) };
+  }
+
+  #executable(key: string, build: () => Parameters<Runtime["load"]>[0]): Promise<Executable> {
+    let executable = this.#executables.get(key);
+    if (executable === undefined) {
+      executable = this.#parts.runtime.load(build());
+      this.#executables.set(key, executable);
+    }
+    return executable;
+  }
+
+  #trainer(loss: TokenLoss, isAdding: boolean): Promise<Trainer> {
+    const key = `${loss.key} ${isAdding}`;
+    let trainer = this.#trainers.get(key);
+    if (trainer === undefined) {
+      const built = trainProgram(this.config, loss, isAdding);
+      trainer = this.#parts.runtime.load(built.program).then((executable) => ({ ...built, executable }));
+      this.#trainers.set(key, trainer);
+    }
+    return trainer;
+  }
+
+  #weightGroup(): Promise<Group> {
+    const { runtime, vectors } = this.#parts;
+    this.#weights ??= runtime.bind(
+      Object.fromEntries(vectors.names.map((name) => [name, vectors.view("weight", name)])),
+    );
+    return this.#weights;
+  }
+
+  #gradientGroup(): Promise<Group> {
+    const { runtime, vectors } = this.#parts;
+    if (this.#gradients === null) {
+      vectors.allocate("grad");
+      const arrays = vectors.names.flatMap((name) => {
+        const view = vectors.view("grad", name);
+        return [[gradName(name), view] as const, [sumName(name), view] as const];
+      });
+      this.#gradients = runtime.bind(Object.fromEntries(arrays));
+    }
+    return this.#gradients;
+  }
+
+  async #clearGradient(): Promise<void> {
+    await this.#gradientGroup();
+    for (const name of this.#parts.vectors.names) this.gradient(name).fill(0);
+    this.#hasGradient = true;
+  }
+
+  /** Run after everything that was asked for before, whether or not that went well. */
+  #exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work);
+    this.#queue = result.catch(() => undefined);
+    return result;
+  }
+}
+
+type RopeTables = { readonly cos: Float32Array; readonly sin: Float32Array };
+
+const OPTIMIZER_FILE = "optimizer.safetensors";
+/** torch's names for what AdamW remembers. */
+const moments = [
+  { vector: "first", prefix: "exp_avg." },
+  { vector: "second", prefix: "exp_avg_sq." },
+] as const;
+
+function shared(values: Float32Array): Float32Array<SharedArrayBuffer> {
+  const copy = new Float32Array(new SharedArrayBuffer(values.byteLength));
+  copy.set(values);
+  return copy;
+}

@@ -1,0 +1,26 @@
+/**
+ * Arrays in shared memory that are used again from run to run, by name. They grow to the largest size asked for, so a
+ * run of many batches settles at the memory of its largest one.
+ */
+
+export class Scratch {
+  readonly #buffers = new Map<string, SharedArrayBuffer>();
+
+  /** `length` floats; they hold whatever the last user left. */
+  floats(name: string, length: number): Float32Array<SharedArrayBuffer> {
+    return new Float32Array(this.#buffer(name, length * 4), 0, length);
+  }
+
+  ints(name: string, length: number): Int32Array<SharedArrayBuffer> {
+    return new Int32Array(this.#buffer(name, length * 4), 0, length);
+  }
+
+  #buffer(name: string, bytes: number): SharedArrayBuffer {
+    let buffer = this.#buffers.get(name);
+    if (buffer === undefined || buffer.byteLength < bytes) {
+      buffer = new SharedArrayBuffer(bytes);
+      this.#buffers.set(name, buffer);
+    }
+    return buffer;
+  }
+}

@@ -1,0 +1,404 @@
+/**
+ * A folder of weights: `model.safetensors`, or shards with an index, to parameters and back.
+ *
+ * Reading is strict about what the model needs (every parameter, its shape, a dtype we convert) and forgiving about the
+ * wrappers of torch that change names. Saving writes a folder that transformers 4 and 5 both load, staged under a
+ * temporary name: a save that stops half-way leaves nothing behind, and a new folder appears whole.
+ */
+import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import * as z from "zod";
+import { codeOf, messageOf, nearest, UserError } from "../util/errors.ts";
+import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../util/files.ts";
+import { headClasses, type ModelConfig, type ParameterSpec } from "./config.ts";
+import { families } from "./families.ts";
+import {
+  elementCount,
+  equalTensors,
+  openForReading,
+  readHeader,
+  readTensor,
+  type TensorInfo,
+  type TensorSource,
+  type WriteDtype,
+  writeSafetensors,
+} from "./safetensors.ts";
+
+const singleName = "model.safetensors";
+const indexName = "model.safetensors.index.json";
+
+/** The tensors a folder holds, by their names in the files. */
+export type Weights = { readonly dir: string; readonly tensors: ReadonlyMap<string, TensorInfo> };
+
+/** Find the weights of a folder and verify every header; no tensor is read yet. */
+export async function openWeights(dir: string): Promise<Weights> {
+  const names = await listFolder(dir);
+  if (names.has(singleName)) return { dir, tensors: await readFileHeader(join(dir, singleName)) };
+  if (names.has(indexName)) return { dir, tensors: await readShards(dir) };
+  const pickled = [...names].find((name) => /^pytorch_model.*\.bin$/.test(name));
+  throw new UserError(
+    `${dir} has neither ${singleName} nor ${indexName}. ` +
+      (pickled === undefined
+        ? "Check the path, or whether the download finished."
+        : `It has ${pickled}: save the model again with transformers, which writes safetensors.`),
+  );
+}
+
+async function listFolder(dir: string): Promise<Set<string>> {
+  try {
+    return new Set(await readdir(dir));
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") throw new UserError(`${dir} is not there. Check the path.`, { cause: error });
+    if (codeOf(error) === "ENOTDIR") throw new UserError(`${dir} is not a folder. Check the path.`, { cause: error });
+    throw error;
+  }
+}
+
+async function readFileHeader(path: string): Promise<ReadonlyMap<string, TensorInfo>> {
+  const handle = await openForReading(path);
+  try {
+    return (await readHeader(handle, path)).tensors;
+  } finally {
+    await handle.close();
+  }
+}
+
+const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
+
+async function readShards(dir: string): Promise<Map<string, TensorInfo>> {
+  const path = join(dir, indexName);
+  const weightMap = await readIndex(path);
+  const shards = new Map<string, ReadonlyMap<string, TensorInfo>>();
+  const tensors = new Map<string, TensorInfo>();
+  for (const [name, shard] of weightMap) {
+    if (basename(shard) !== shard) throw new UserError(`${path} places "${name}" in ${shard}, outside its folder.`);
+    let header = shards.get(shard);
+    if (header === undefined) {
+      header = await readFileHeader(join(dir, shard)).catch((error: unknown) => {
+        if (codeOf(error instanceof Error ? error.cause : error) !== "ENOENT") throw error;
+        const message = `${join(dir, shard)} is not there, but ${indexName} names it. Download the missing shard.`;
+        throw new UserError(message, { cause: error });
+      });
+      shards.set(shard, header);
+    }
+    const info = header.get(name);
+    if (info === undefined) {
+      throw new UserError(
+        `${path} places "${name}" in ${shard}, which does not hold it. Download both files again, from one revision.`,
+      );
+    }
+    tensors.set(name, info);
+  }
+  return tensors;
+}
+
+async function readIndex(path: string): Promise<[name: string, shard: string][]> {
+  let raw: unknown;
+  try {
+    raw = JSON.parse(await readFile(path, "utf8"));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw new UserError(`${path} is not JSON: ${messageOf(error)}. Download it again.`, { cause: error });
+  }
+  const index = indexSchema.safeParse(raw);
+  if (index.success) return Object.entries(index.data.weight_map);
+  const where = index.error.issues[0]?.path.join(".") || "the file";
+  throw new UserError(
+    `${path}: ${where} is not as an index has it (\`weight_map\`: tensor name to file). Download it again.`,
+  );
+}
+
+export type LoadOptions = {
+  /** A value or score head that the checkpoint lacks is reported instead of refused: a critic made from a model. */
+  readonly allowNewHead?: boolean;
+};
+
+export type Loaded = {
+  /** Parameters the checkpoint does not have; allocated but not filled, for the caller to initialise. */
+  readonly uninitialised: readonly ParameterSpec[];
+  /** Tensors of the checkpoint that the model has no use for. */
+  readonly unexpected: readonly string[];
+};
+
+/** Fill every parameter from a folder, in the order of the files, converted to F32. */
+export async function loadParameters(
+  dir: string,
+  specs: readonly ParameterSpec[],
+  allocate: (spec: ParameterSpec) => Float32Array,
+  options: LoadOptions = {},
+): Promise<Loaded> {
+  const weights = await openWeights(dir);
+  const find = finder(weights);
+  const found: { spec: ParameterSpec; info: TensorInfo }[] = [];
+  const missing: ParameterSpec[] = [];
+  const used = new Set<string>();
+  for (const spec of specs) {
+    const copies = [spec.name, ...spec.aliases].map(find).filter((info) => info !== undefined);
+    for (const info of copies) used.add(info.name);
+    const [info, alias] = copies;
+    if (info === undefined) missing.push(spec);
+    else found.push({ spec, info });
+    if (info && alias) await checkTied(dir, info, alias);
+  }
+  const refused = missing.filter((spec) => !(options.allowNewHead && isNewHead(spec)));
+  if (refused.length > 0) throw explainMissing(weights, refused);
+  for (const { spec, info } of found) checkShape(spec, info);
+  await readInto(found, allocate);
+  for (const spec of missing) allocate(spec);
+  const isUnexpected = (name: string) => !used.has(name) && !name.endsWith("rotary_emb.inv_freq"); // we compute these
+  return { uninitialised: missing, unexpected: [...weights.tensors.keys()].filter(isUnexpected) };
+}
+
+const isNewHead = (spec: ParameterSpec) => spec.role === "score" || spec.role === "scoreBias";
+
+/** Look a tensor up by the name transformers gives it, whatever wrapper or missing prefix it was saved under. */
+function finder({ dir, tensors }: Weights): (name: string) => TensorInfo | undefined {
+  const byBareName = new Map<string, TensorInfo[]>();
+  for (const info of tensors.values()) {
+    const bare = bareName(info.name);
+    byBareName.set(bare, [...(byBareName.get(bare) ?? []), info]);
+  }
+  return (name) => {
+    const exact = tensors.get(name);
+    if (exact !== undefined) return exact;
+    const [info, second] = byBareName.get(bareName(name)) ?? [];
+    if (second === undefined) return info;
+    throw new UserError(`${dir} holds "${info?.name}" and "${second.name}", which are both ${name}. Remove one.`);
+  };
+}
+
+/** Without the base model's prefix, and without those of torch.compile, DDP, FSDP and activation checkpointing. */
+function bareName(name: string): string {
+  return name
+    .replaceAll(/(?<=^|\.)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\./g, "")
+    .replace(/^(?:module\.)?(?:model\.)?/, "");
+}
+
+function checkShape(spec: ParameterSpec, info: TensorInfo): void {
+  const isSame = spec.shape.length === info.shape.length && spec.shape.every((size, axis) => size === info.shape[axis]);
+  if (isSame) return;
+  throw new UserError(
+    `${info.file}: "${info.name}" has the shape [${info.shape.join(", ")}] where config.json asks for ` +
+      `[${spec.shape.join(", ")}]. Check that config.json belongs to these weights.`,
+  );
+}
+
+function explainMissing({ dir, tensors }: Weights, missing: readonly ParameterSpec[]): UserError {
+  const [spec] = missing;
+  const name = spec?.name ?? "";
+  const more = missing.length > 1 ? ` (and ${missing.length - 1} more)` : "";
+  if (spec?.role === "lmHead") {
+    return new UserError(
+      `${dir} has no "${name}". If the head of this model is its embedding, set "tie_word_embeddings": true in ` +
+        "config.json; else the checkpoint is a base model without a language-model head.",
+    );
+  }
+  if (spec && isNewHead(spec)) {
+    return new UserError(`${dir} has no "${name}"${more}: it is a checkpoint without a value or reward head.`);
+  }
+  const close = nearest(name, tensors.keys()).map((candidate) => `"${candidate}"`);
+  const hint = close.length > 0 ? ` The nearest are ${close.join(", ")}.` : "";
+  return new UserError(
+    `${dir} has no tensor "${name}"${more}.${hint} Check that config.json belongs to these weights.`,
+  );
+}
+
+/** A head said to be the embedding must be equal to it; transformers 4 and 5 disagree on what to do otherwise. */
+async function checkTied(dir: string, embedding: TensorInfo, head: TensorInfo): Promise<void> {
+  if (await equalTensors(embedding, head)) return;
+  throw new UserError(
+    `${dir}: \`tie_word_embeddings\` says that "${head.name}" is "${embedding.name}", but the two differ in ` +
+      'the weights. Set "tie_word_embeddings": false in config.json to train them apart, or remove one.',
+  );
+}
+
+/** Each file is opened once and read forwards. */
+async function readInto(
+  found: readonly { spec: ParameterSpec; info: TensorInfo }[],
+  allocate: (spec: ParameterSpec) => Float32Array,
+): Promise<void> {
+  for (const [file, group] of Map.groupBy(found, ({ info }) => info.file)) {
+    const handle = await openForReading(file);
+    try {
+      for (const { spec, info } of group.toSorted((a, b) => a.info.offset - b.info.offset)) {
+        await readTensor(handle, info, allocate(spec));
+      }
+    } finally {
+      await handle.close();
+    }
+  }
+}
+
+export type SaveOptions = {
+  readonly dtype: WriteDtype;
+  /** Past this size the weights are split; transformers 4's limit unless said otherwise. */
+  readonly maxShardBytes?: number;
+  /** A model folder whose tokenizer and generation settings belong to these weights, too. */
+  readonly tokenizerFrom?: string;
+};
+
+/**
+ * Save a model folder. A new folder appears whole or not at all. In a folder that is there already, an older save is
+ * replaced file by file once everything is written, and what is not the model's stays.
+ */
+export async function saveParameters(
+  dir: string,
+  config: ModelConfig,
+  specs: readonly ParameterSpec[],
+  get: (spec: ParameterSpec) => Float32Array | Promise<Float32Array>,
+  { dtype, maxShardBytes = 5e9, tokenizerFrom }: SaveOptions,
+): Promise<void> {
+  const tokenizer = tokenizerFrom === undefined ? [] : await tokenizerPaths(tokenizerFrom);
+  const isThere = await exists(dir);
+  const staging = temporaryName(isThere ? join(dir, "save") : dir);
+  try {
+    await mkdir(staging, { recursive: true });
+    await writeWeights(staging, specs, get, { dtype, maxShardBytes });
+    for (const path of tokenizer) await writeFileAtomic(join(staging, basename(path)), await readFile(path));
+    await writeFileAtomic(join(staging, "config.json"), configText(config, dtype));
+    if (isThere) await replaceSave(staging, dir);
+    else await rename(staging, dir);
+    await syncDirectory(isThere ? dir : dirname(resolve(dir)));
+  } catch (error) {
+    throw explainSave(dir, error);
+  } finally {
+    await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
+  }
+}
+
+/** Name the folder the user asked for, not the temporary file inside that the disk refused. */
+function explainSave(dir: string, error: unknown): unknown {
+  const reason = error instanceof UserError ? error.cause : error;
+  const explained = explainWrite(dir, reason);
+  return explained === reason ? error : explained;
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return false;
+    throw explainWrite(path, error);
+  }
+}
+
+async function writeWeights(
+  dir: string,
+  specs: readonly ParameterSpec[],
+  get: (spec: ParameterSpec) => Float32Array | Promise<Float32Array>,
+  { dtype, maxShardBytes }: { dtype: WriteDtype; maxShardBytes: number },
+): Promise<void> {
+  const bytesOf = (spec: ParameterSpec) => elementCount(spec.shape) * (dtype === "F32" ? 4 : 2);
+  const shards = split(specs, bytesOf, maxShardBytes);
+  const five = (count: number) => String(count).padStart(5, "0");
+  const weightMap: [string, string][] = [];
+  for (const [index, shard] of shards.entries()) {
+    const file = shards.length === 1 ? singleName : `model-${five(index + 1)}-of-${five(shards.length)}.safetensors`;
+    const tensors = shard.map((spec): TensorSource => ({ name: spec.name, shape: spec.shape, data: () => get(spec) }));
+    await writeSafetensors(join(dir, file), tensors, { dtype, metadata: { format: "pt" } });
+    for (const spec of shard) weightMap.push([spec.name, file]);
+  }
+  if (shards.length === 1) return;
+  const sum = (size: (spec: ParameterSpec) => number) => specs.reduce((total, spec) => total + size(spec), 0);
+  const metadata = { total_parameters: sum((spec) => elementCount(spec.shape)), total_size: sum(bytesOf) };
+  const index = { metadata, weight_map: Object.fromEntries(weightMap.toSorted(([a], [b]) => (a < b ? -1 : 1))) };
+  await writeFileAtomic(join(dir, indexName), `${JSON.stringify(index, null, 2)}\n`);
+}
+
+/** Fill shards in order; a tensor past the limit has one of its own. */
+function split<T>(items: readonly T[], bytesOf: (item: T) => number, limit: number): T[][] {
+  const shards: T[][] = [[]];
+  let used = 0;
+  for (const item of items) {
+    const last = shards.at(-1);
+    const bytes = bytesOf(item);
+    if (last === undefined || (last.length > 0 && used + bytes > limit)) {
+      shards.push([item]);
+      used = bytes;
+    } else {
+      last.push(item);
+      used += bytes;
+    }
+  }
+  return shards;
+}
+
+/** Move a finished save over an older one; config.json last, because its presence says that a model is there. */
+async function replaceSave(staging: string, dir: string): Promise<void> {
+  const fresh = (await readdir(staging)).sort((a, b) => Number(a === "config.json") - Number(b === "config.json"));
+  for (const name of fresh) await rename(join(staging, name), join(dir, name));
+  const isOurs = (name: string) => name === indexName || /^model(-\d+-of-\d+)?\.safetensors$/.test(name);
+  const stale = (await readdir(dir)).filter((name) => isOurs(name) && !fresh.includes(name));
+  for (const name of stale) await rm(join(dir, name));
+}
+
+/** The text of config.json: the head and dtype of what is saved, the rotary embedding in both spellings. */
+export function configText(config: ModelConfig, dtype: WriteDtype): string {
+  const torchDtype = dtype === "F32" ? "float32" : "bfloat16";
+  const labels = { id2label: { 0: "LABEL_0" }, label2id: { LABEL_0: 0 } };
+  const values = {
+    ...config.raw,
+    ...(config.head === "lm" ? {} : labels),
+    ...savedRope(config),
+    architectures: [families[config.family].className + headClasses[config.head]],
+    dtype: torchDtype,
+    torch_dtype: torchDtype,
+  };
+  // transformers 5 refuses 30 where it wants 30.0, and 4 warns. With an indent every number has its own line.
+  const wholeFloat = new RegExp(`^( *"(?:${floatKeys.join("|")})": -?[0-9]+)(,?)$`, "gm");
+  return `${JSON.stringify(values, null, 2).replaceAll(wholeFloat, "$1.0$2")}\n`;
+}
+
+const floatKeys = [
+  "rms_norm_eps",
+  "initializer_range",
+  "attention_dropout",
+  "attn_logit_softcapping",
+  "final_logit_softcapping",
+  "rope_theta",
+  "factor",
+  "low_freq_factor",
+  "high_freq_factor",
+  "attention_factor",
+  "partial_rotary_factor",
+];
+
+/**
+ * transformers 4 reads `rope_theta` and `rope_scaling`; 5 reads `rope_parameters`, or `rope_scaling` if not null.
+ * The keys are those of the file that was read: 4 derives other values when more of them are spelt out.
+ */
+function savedRope({ raw, rope }: ModelConfig): Record<string, unknown> {
+  const written = [raw.rope_scaling, raw.rope_parameters].map(asRecord).find((keys) => Object.keys(keys).length > 0);
+  const flat = written?.full_attention ?? written?.sliding_attention ?? written;
+  const { rope_theta: _, ...keys } = asRecord(flat);
+  const values = { ...keys, rope_type: rope.scaling.type };
+  return {
+    rope_theta: rope.theta,
+    rope_scaling: rope.scaling.type === "default" ? null : values,
+    rope_parameters: { ...values, rope_theta: rope.theta },
+  };
+}
+
+function asRecord(value: unknown): Record<string, unknown> {
+  return z.record(z.string(), z.unknown()).safeParse(value).data ?? {};
+}
+
+const tokenizerFiles = [
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "generation_config.json",
+  "chat_template.jinja",
+  "chat_template.json",
+  "vocab.json",
+  "vocab.txt",
+  "merges.txt",
+  "tokenizer.model",
+];
+
+async function tokenizerPaths(dir: string): Promise<string[]> {
+  const there = await listFolder(dir);
+  return tokenizerFiles.filter((name) => there.has(name)).map((name) => join(dir, name));
+}
