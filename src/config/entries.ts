@@ -1,0 +1,31 @@
+/** What every kind of config file has in common: it is read as text, and it becomes one entry per leaf. */
+import { readFile } from "node:fs/promises";
+import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { isDict } from "./interpolate.ts";
+import type { Entry } from "./overrides.ts";
+
+/** A config file as entries, and the config of verl it builds on, if any. */
+export type Loaded = { readonly entries: readonly Entry[]; readonly configName?: string | undefined };
+
+/** Read a config file as text, with a message for the ways that goes wrong. */
+export async function readConfig(file: string): Promise<string> {
+  try {
+    return await readFile(file, "utf8");
+  } catch (error) {
+    const reason = codeOf(error) === "ENOENT" ? "there is no such file" : messageOf(error);
+    throw new UserError(`The config file ${file} cannot be read: ${reason}.`, { cause: error });
+  }
+}
+
+/** The entries of a dict, one per leaf; `whereOf` tells where a path was written. */
+export function entriesOf(
+  value: Readonly<Record<string, unknown>>,
+  whereOf: (path: string) => string,
+  prefix = "",
+): Entry[] {
+  return Object.entries(value).flatMap(([name, item]): Entry[] => {
+    const path = prefix === "" ? name : `${prefix}.${name}`;
+    if (isDict(item) && Object.keys(item).length > 0) return entriesOf(item, whereOf, path);
+    return [{ path, op: "set", value: item, where: whereOf(path) }];
+  });
+}

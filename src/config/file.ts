@@ -1,0 +1,106 @@
+/**
+ * Config files of every kind: Hydra-style YAML, JSON, and TypeScript with `defineConfig`.
+ *
+ * A TypeScript config is plain data that the types check (functions allowed where a key takes one); it runs as it is.
+ */
+import { existsSync } from "node:fs";
+import { extname, join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { messageOf, UserError } from "../util/errors.ts";
+import { entriesOf, type Loaded, readConfig } from "./entries.ts";
+import { isDict } from "./interpolate.ts";
+import type { AnySchema } from "./schema.ts";
+
+/** The file that is read when no other is named. */
+export const defaultFile = "trainyard.config.ts";
+
+/** Which config was asked for. */
+export type Request = {
+  /** A positional file. */
+  readonly file?: string | undefined;
+  /** Hydra's `--config-path`: a folder. */
+  readonly configPath?: string | undefined;
+  /** Hydra's `--config-name`: a file in that folder, with or without `.yaml`, or a config of verl. */
+  readonly configName?: string | undefined;
+  /** Where relative paths start. */
+  readonly folder: string;
+};
+
+const kinds: Readonly<Record<string, (file: string, schema: AnySchema) => Promise<Loaded>>> = {
+  ".yaml": loadYaml,
+  ".yml": loadYaml,
+  ".json": loadJson,
+  ".ts": loadModule,
+  ".mts": loadModule,
+  ".js": loadModule,
+  ".mjs": loadModule,
+};
+
+/** Whether a command-line argument names a config file. */
+export function isConfigFile(argument: string): boolean {
+  return !argument.includes("=") && Object.hasOwn(kinds, extname(argument));
+}
+
+/** Read the config that was asked for; without a request, `trainyard.config.ts` if it is there. */
+export async function loadConfig(request: Request, schema: AnySchema): Promise<Loaded & { file?: string }> {
+  const { file, configPath, configName, folder } = request;
+  if (file !== undefined && (configPath !== undefined || configName !== undefined)) {
+    throw new UserError(
+      `Both ${file} and ${configName === undefined ? "--config-path" : "--config-name"} name a config. Keep one of them.`,
+    );
+  }
+  if (file !== undefined) return load(resolve(folder, file), file, schema);
+  if (configPath === undefined && configName === undefined) {
+    return existsSync(join(folder, defaultFile))
+      ? load(join(folder, defaultFile), defaultFile, schema)
+      : { entries: [] };
+  }
+  const name = configName ?? Object.keys(schema.configs)[0] ?? "";
+  const named = name.replace(/\.ya?ml$/, "");
+  const path = join(configPath ?? "", extname(name) === ".yml" ? name : `${named}.yaml`);
+  if (existsSync(resolve(folder, path))) return load(resolve(folder, path), path, schema);
+  if (configPath === undefined && Object.hasOwn(schema.configs, named)) return { entries: [], configName: named };
+  throw new UserError(
+    `There is no config file ${path}, and the configs that need no file are ${Object.keys(schema.configs).join(", ")}. ` +
+      "Give the path of a file, or --config-path=FOLDER --config-name=NAME.",
+  );
+}
+
+async function load(path: string, shown: string, schema: AnySchema): Promise<Loaded & { file: string }> {
+  const read = kinds[extname(path)];
+  if (read === undefined)
+    throw new UserError(`${shown} is not a config file: its name ends in none of ${Object.keys(kinds).join(", ")}.`);
+  return { ...(await read(path, schema)), file: shown };
+}
+
+/** The YAML parser is loaded only when there is YAML to read. */
+async function loadYaml(file: string, schema: AnySchema): Promise<Loaded> {
+  const yaml = await import("./yaml.ts");
+  return yaml.loadYaml(file, schema);
+}
+
+async function loadJson(file: string): Promise<Loaded> {
+  const text = await readConfig(file);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new UserError(`${file} is not JSON: ${messageOf(error)}.`, { cause: error });
+  }
+  if (!isDict(value)) throw new UserError(`${file} does not hold an object. Write {"data": {…}, "model": {…}}.`);
+  return { entries: entriesOf(value, () => `in ${file}`) };
+}
+
+async function loadModule(file: string): Promise<Loaded> {
+  await readConfig(file);
+  let module: { readonly default?: unknown };
+  try {
+    module = await import(/* @vite-ignore */ pathToFileURL(file).href);
+  } catch (error) {
+    throw new UserError(`${file} cannot be loaded: ${messageOf(error)}`, { cause: error });
+  }
+  if (!isDict(module.default)) {
+    throw new UserError(`${file} has no default export that is a config. Write: export default defineConfig({ … });`);
+  }
+  return { entries: entriesOf(module.default, () => `in ${file}`) };
+}

@@ -1,0 +1,158 @@
+/**
+ * From sources to one typed config: defaults, then each source in order, later wins.
+ *
+ * Promise: every key is honoured, or named in a notice as having no effect, or refused with the nearest key; none is
+ * ignored. All problems are collected, so that one run of the command shows them all.
+ */
+import { UserError } from "../util/errors.ts";
+import { collect, type Said } from "./collect.ts";
+import { type Field, isField, mandatory, type Resolved, type Tree } from "./field.ts";
+import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
+import type { Entry } from "./overrides.ts";
+import { type AnySchema, fieldsOf, find, nearestKeys, own, type Schema } from "./schema.ts";
+import { formatValue } from "./value.ts";
+
+/** What resolving needs to know about the outside. */
+export type Surroundings = {
+  /** A config that verl ships under this name: picks its defaults. */
+  readonly configName?: string | undefined;
+  /** What `~` stands for in paths. */
+  readonly home: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+};
+
+/** Resolve the entries of all sources, weakest source first, to the config that a verb runs with. */
+export function resolve<T extends Tree, Config>(
+  schema: Schema<T, Config>,
+  sources: readonly (readonly Entry[])[],
+  surroundings: Surroundings,
+): { config: Config; notices: string[] } {
+  const { said, noEffect, groupDefaults, given, problems } = collect(schema, sources);
+  const preset = schema.preset(given, surroundings.configName);
+  const defaults = { ...preset.defaults, ...groupDefaults };
+  const raw = (key: string, field: Field<unknown, unknown>): unknown =>
+    said.has(key) ? said.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
+
+  const scope = makeScope(schema, raw, surroundings.env);
+  const values = new Map<string, unknown>();
+  for (const [key, field] of fieldsOf(schema.fields)) {
+    try {
+      values.set(key, check({ schema, key, field, said: said.get(key), home: surroundings.home }, scope.get(key)));
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error;
+      problems.push(error.message);
+    }
+  }
+  if (problems.length > 0) throw new UserError([...new Set(problems)].join("\n"));
+
+  const { config, notices } = schema.finish(nest(schema.fields, values), given);
+  const presetNotice = preset.notice === undefined ? [] : [preset.notice];
+  return { config, notices: [...presetNotice, ...describeNoEffect(noEffect), ...notices] };
+}
+
+type Checked = {
+  readonly schema: AnySchema;
+  readonly key: string;
+  readonly field: Field<unknown, unknown>;
+  readonly said: Said | undefined;
+  readonly home: string;
+};
+
+/** The value a field takes from what was written. */
+function check({ schema, key, field, said, home }: Checked, written: unknown): unknown {
+  if (written === mandatory) throw new UserError(missing(schema, key, field));
+  const value = field.type.isPath === true ? expandHome(written, home) : written;
+  const parsed = field.type.schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const where = said === undefined ? "" : ` ${said.where}`;
+  throw new UserError(`\`${said?.spelt ?? key}\` is ${quoted(written)}${where}; it takes ${field.type.expects}.`);
+}
+
+/** A value as an error shows it: text in quotes, so that "1" and 1 look different. */
+function quoted(value: unknown): string {
+  return typeof value === "string" ? JSON.stringify(value) : formatValue(value);
+}
+
+function missing(schema: AnySchema, key: string, field: Field<unknown, unknown>): string {
+  const spellings = Object.keys(schema.aliases).filter((alias) => schema.aliases[alias] === key);
+  const also = spellings.length === 0 ? "" : ` (also spelt ${spellings.map((alias) => `\`${alias}\``).join(", ")})`;
+  return `\`${key}\`${also} is missing. ${field.doc} Add ${key}=… to the command, or set it in the config file.`;
+}
+
+function expandHome(value: unknown, home: string): unknown {
+  if (Array.isArray(value)) return value.map((item) => expandHome(item, home));
+  return typeof value === "string" ? value.replace(/^~(?=\/|$)/, () => home) : value;
+}
+
+/** Values by key with their interpolations replaced; a key that leads back to itself is an error. */
+function makeScope(
+  schema: AnySchema,
+  raw: (key: string, field: Field<unknown, unknown>) => unknown,
+  env: Surroundings["env"],
+): Scope {
+  const open: string[] = [];
+  const scope: Scope = {
+    env,
+    has: (path) => {
+      const { kind } = find(schema, path);
+      return kind === "field" || kind === "branch";
+    },
+    get: (path) => {
+      const found = find(schema, path);
+      if (found.kind === "branch") return branch(path);
+      if (found.kind !== "field") throw new UserError(notThere(schema, open.at(-1) ?? path, path));
+      const { key, field, below } = found;
+      if (open.includes(key)) throw new UserError(`\`${key}\` refers to itself: ${[...open, key].join(" -> ")}.`);
+      const written = raw(key, field);
+      if (written === mandatory && open.length > 0) throw new UserError(missing(schema, key, field));
+      open.push(key);
+      try {
+        return inside(hasInterpolation(written) ? interpolate(written, key, scope) : written, below);
+      } finally {
+        open.pop();
+      }
+    },
+  };
+  const branch = (path: string): unknown => {
+    const below = [...fieldsOf(schema.fields).keys()].filter((key) => key.startsWith(`${path}.`));
+    return Object.fromEntries(below.map((key) => [key.slice(path.length + 1), scope.get(key)]));
+  };
+  return scope;
+}
+
+function notThere(schema: AnySchema, key: string, path: string): string {
+  const close = nearestKeys(schema, path).map((name) => `\`${name}\``);
+  return `\`${key}\` refers to \${${path}}, which is not there.${close.length === 0 ? "" : ` Nearest: ${close.join(", ")}.`}`;
+}
+
+function inside(value: unknown, below: string): unknown {
+  let inner = value;
+  for (const part of below === "" ? [] : below.split(".")) inner = isDict(inner) ? own(inner, part) : undefined;
+  return inner ?? null;
+}
+
+/** Put the checked values back into the shape of the tree. */
+function nest<T extends Tree>(tree: T, values: ReadonlyMap<string, unknown>): Resolved<T> {
+  const build = (node: Tree, prefix: string): Record<string, unknown> =>
+    Object.fromEntries(
+      Object.entries(node).map(([part, child]) => {
+        const key = prefix + part;
+        return [part, isField(child) ? values.get(key) : build(child, `${key}.`)];
+      }),
+    );
+  // Safe: every leaf was parsed by the schema of the field that stands at the same place of the tree.
+  return build(tree, "") as Resolved<T>;
+}
+
+/** One notice for all keys without effect, grouped by what happens instead. */
+function describeNoEffect(noEffect: ReadonlyMap<string, { value: unknown; instead: string }>): string[] {
+  const groups = new Map<string, string[]>();
+  for (const [key, { value, instead }] of noEffect) {
+    const group = groups.get(instead) ?? [];
+    group.push(`${key}=${formatValue(value)}`);
+    groups.set(instead, group);
+  }
+  if (groups.size === 0) return [];
+  const lines = [...groups].map(([instead, keys]) => `  ${keys.join(" ")}: ${instead}`);
+  return [`These keys have no effect here:\n${lines.join("\n")}`];
+}

@@ -1,0 +1,145 @@
+/**
+ * Everything one verb's config knows about keys: fields that are honoured, other spellings of them, verl's keys that have
+ * no effect here, and keys whose meaning is not supported, each with what to say about it.
+ *
+ * Every key a user can write falls into exactly one of these or is unknown; `find` decides which, `resolve.ts` acts.
+ */
+import { invariant, nearest } from "../util/errors.ts";
+import { type Field, isField, type Resolved, type Tree } from "./field.ts";
+
+/** A verl key without meaning here. */
+export type Inert = {
+  /** What happens instead: a full clause. */
+  readonly instead: string;
+  /** Values that ask for what happens anyway, so that nothing need be said. */
+  readonly same: readonly unknown[];
+};
+
+/** A key that only takes the values that switch it off. */
+export type Refused = {
+  /** Why, and the way out: full sentences. */
+  readonly because: string;
+  readonly allowed: readonly unknown[];
+};
+
+/** A choice of a Hydra config group, such as `engine=megatron`: other defaults, or something to say. */
+export type GroupChoice = { readonly defaults?: Readonly<Record<string, unknown>>; readonly instead?: string };
+
+/** Defaults that depend on which keys are given, or on the named config. */
+export type Preset = { readonly defaults: Readonly<Record<string, unknown>>; readonly notice?: string };
+
+/** The keys of one verb. */
+export type Schema<T extends Tree, Config = Resolved<T>> = {
+  readonly verb: string;
+  readonly fields: T;
+  /** Other spellings -> the key they stand for. */
+  readonly aliases: Readonly<Record<string, string>>;
+  /** A key here covers all keys below it. */
+  readonly inert: Readonly<Record<string, Inert>>;
+  readonly refused: Readonly<Record<string, Refused>>;
+  readonly groups: Readonly<Record<string, Readonly<Record<string, GroupChoice>>>>;
+  /** verl's configs that `--config-name` knows without a file, with the defaults that differ; the first is the default. */
+  readonly configs: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  preset(given: ReadonlySet<string>, configName: string | undefined): Preset;
+  /** Rules between keys: throws a `UserError`, or returns the config to use and what to say. */
+  finish(
+    config: Resolved<T>,
+    given: ReadonlySet<string>,
+  ): { readonly config: Config; readonly notices: readonly string[] };
+};
+
+/** A schema of whatever tree. */
+export type AnySchema = Omit<Schema<Tree>, "finish">;
+
+/** What a key is. `below` is the rest of the path inside an open dict. */
+export type Found =
+  | { readonly kind: "field"; readonly key: string; readonly below: string; readonly field: Field<unknown, unknown> }
+  | { readonly kind: "inert"; readonly key: string; readonly inert: Inert }
+  | { readonly kind: "refused"; readonly key: string; readonly refused: Refused }
+  | { readonly kind: "branch"; readonly key: string }
+  | { readonly kind: "unknown"; readonly key: string };
+
+/** Every field of a tree with its dotted key, in order. */
+export function fieldsOf(tree: Tree, prefix = ""): Map<string, Field<unknown, unknown>> {
+  const found = new Map<string, Field<unknown, unknown>>();
+  for (const [part, node] of Object.entries(tree)) {
+    const key = prefix === "" ? part : `${prefix}.${part}`;
+    if (isField(node)) found.set(key, node);
+    else for (const [inner, leaf] of fieldsOf(node, key)) found.set(inner, leaf);
+  }
+  return found;
+}
+
+/** Look a key up under any of its spellings. */
+export function find(schema: AnySchema, path: string): Found {
+  const fields = fieldsOf(schema.fields);
+  const parts = path.split(".");
+  if (parts.at(-1) === "_target_") return { kind: "inert", key: path, inert: pythonClass };
+  for (let length = parts.length; length > 0; length--) {
+    const prefix = parts.slice(0, length).join(".");
+    const below = parts.slice(length).join(".");
+    const key = own(schema.aliases, prefix) ?? prefix;
+    const field = fields.get(key);
+    if (field !== undefined && (below === "" || field.type.isOpen)) return { kind: "field", key, below, field };
+    const refused = own(schema.refused, key);
+    if (refused !== undefined) return { kind: "refused", key: path, refused };
+    const inert = own(schema.inert, key);
+    if (inert !== undefined && (below !== "" || !isBranch(schema, path))) return { kind: "inert", key: path, inert };
+  }
+  return isBranch(schema, path) ? { kind: "branch", key: path } : { kind: "unknown", key: path };
+}
+
+/** The keys of one kind closest to a misspelt one: by the whole key, then by its last part wherever it stands. */
+export function nearestKeys(schema: AnySchema, path: string): string[] {
+  const keys = allKeys(schema);
+  const last = lastPart(path);
+  const sameName = keys.filter((key) => lastPart(key) === last);
+  const close = new Set(nearest(last, keys.map(lastPart)));
+  const closeName = keys.filter((key) => close.has(lastPart(key)));
+  return [...new Set([...nearest(path, keys), ...sameName, ...closeName])].slice(0, 3);
+}
+
+/** The names below the longest part of a path that exists, for when nothing is close to it. */
+export function namesBelow(
+  schema: AnySchema,
+  path: string,
+): { readonly branch: string; readonly names: readonly string[] } {
+  const keys = [...fieldsOf(schema.fields).keys()];
+  const parts = path.split(".");
+  for (let length = parts.length - 1; ; length--) {
+    const branch = parts.slice(0, length).join(".");
+    const prefix = branch === "" ? "" : `${branch}.`;
+    const below = keys
+      .filter((key) => key.startsWith(prefix))
+      .map((key) => key.slice(prefix.length).split(".")[0] ?? key);
+    if (below.length > 0 || length === 0) return { branch, names: [...new Set(below)] };
+  }
+}
+
+/** Every key the schema knows, honoured ones first. */
+export function allKeys(schema: AnySchema): string[] {
+  const tables = [schema.aliases, schema.inert, schema.refused];
+  return [...fieldsOf(schema.fields).keys(), ...tables.flatMap((table) => Object.keys(table))];
+}
+
+/** The default of a field, as it is written in the tree. */
+export function defaultOf(schema: AnySchema, key: string): unknown {
+  const field = fieldsOf(schema.fields).get(key);
+  invariant(field !== undefined, `no field ${key}`);
+  return field.default;
+}
+
+/** The value under a key of a table that may not have it. */
+export function own<T>(table: Readonly<Record<string, T>>, key: string): T | undefined {
+  return Object.hasOwn(table, key) ? table[key] : undefined;
+}
+
+const pythonClass: Inert = { instead: "classes of verl's Python are not loaded", same: [] };
+
+function isBranch(schema: AnySchema, path: string): boolean {
+  return allKeys(schema).some((key) => key.startsWith(`${path}.`));
+}
+
+function lastPart(key: string): string {
+  return key.slice(key.lastIndexOf(".") + 1);
+}

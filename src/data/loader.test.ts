@@ -1,0 +1,78 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { UserError } from "../util/errors.ts";
+import { Loader, type LoaderOptions } from "./loader.ts";
+
+const options = fc
+  .record({
+    rows: fc.integer({ min: 1, max: 60 }),
+    batchSize: fc.integer({ min: 1, max: 20 }),
+    shuffle: fc.boolean(),
+    seed: fc.integer({ min: 0, max: 1000 }),
+    dropLast: fc.boolean(),
+  })
+  .filter(({ rows, batchSize, dropLast }) => !dropLast || rows >= batchSize);
+
+const take = (loader: Loader, count: number) => Array.from({ length: count }, () => loader.next());
+
+describe("a loader", () => {
+  test("that is resumed gives what the uninterrupted one gives", () => {
+    fc.assert(
+      fc.property(options, fc.nat(30), fc.nat(30), (loaderOptions, before, after) => {
+        const uninterrupted = take(new Loader(loaderOptions), before + after);
+        const first = new Loader(loaderOptions);
+        take(first, before);
+        const second = new Loader(loaderOptions);
+        second.restore(JSON.parse(JSON.stringify(first.state())));
+        expect(take(second, after)).toEqual(uninterrupted.slice(before));
+      }),
+    );
+  });
+
+  test("gives every row once per epoch, but for the rest that dropLast leaves out", () => {
+    fc.assert(
+      fc.property(options, (loaderOptions) => {
+        const loader = new Loader(loaderOptions);
+        const epoch = take(loader, loader.batchesPerEpoch);
+        const seen = epoch.flatMap(({ indices }) => indices);
+        const { rows, batchSize, dropLast } = loaderOptions;
+        expect(new Set(seen).size).toBe(seen.length);
+        expect(seen).toHaveLength(dropLast ? rows - (rows % batchSize) : rows);
+        expect(epoch.map(({ isEpochEnd }) => isEpochEnd)).toEqual(epoch.map((_, i) => i === epoch.length - 1));
+        expect(loader.next().epoch).toBe(1);
+      }),
+    );
+  });
+
+  const fifty: LoaderOptions = { rows: 50, batchSize: 50, shuffle: true, seed: 1, dropLast: true };
+  test("shuffles each epoch and each seed differently", () => {
+    const [first, second] = take(new Loader(fifty), 2);
+    expect(first?.indices).not.toEqual(second?.indices);
+    expect(new Loader({ ...fifty, seed: 2 }).next().indices).not.toEqual(first?.indices);
+  });
+
+  test("without shuffle goes through the rows in order", () => {
+    expect(new Loader({ ...fifty, shuffle: false }).next().indices).toEqual(Array.from({ length: 50 }, (_, i) => i));
+  });
+
+  test.each<[string, Partial<LoaderOptions>, string]>([
+    ["other rows", { rows: 51 }, "made with 50 training rows, and now there are 51"],
+    ["another seed", { seed: 2 }, "data.seed=1"],
+    ["another order", { shuffle: false }, "data.shuffle=true"],
+  ])("refuses a position that was saved with %s", (_name, change, message) => {
+    const state = new Loader(fifty).state();
+    const loader = new Loader({ ...fifty, ...change });
+    expect(() => loader.restore(state)).toThrow(UserError);
+    expect(() => loader.restore(state)).toThrow(message);
+  });
+
+  test("refuses a position that is none", () => {
+    expect(() => new Loader(fifty).restore({ epoch: -1 })).toThrow(UserError);
+    expect(() => new Loader(fifty).restore(undefined)).toThrow(UserError);
+  });
+
+  test("refuses fewer rows than a batch, and no rows", () => {
+    expect(() => new Loader({ ...fifty, rows: 49 })).toThrow("There are 49 rows, which is less than one batch of 50");
+    expect(() => new Loader({ ...fifty, rows: 0, dropLast: false })).toThrow(UserError);
+  });
+});

@@ -1,0 +1,191 @@
+/**
+ * Rows to sample from, in verl's schema: `prompt`, `data_source`, `ability`, `reward_model`, `extra_info`, `agent_name`.
+ *
+ * As in verl 0.7 the rows keep their messages and are turned to tokens when they are sampled from; here they are
+ * checked, chosen (`max_samples`) and filtered by templated length (`filter_overlong_prompts`), in that order.
+ * Departures: a plain text is a prompt too, and an unfiltered overlong prompt obeys `data.truncation` instead of
+ * breaking the batch.
+ */
+import { z } from "zod";
+import type { Message } from "../text/chat-template.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { messageOf, UserError } from "../util/errors.ts";
+import { Random } from "../util/random.ts";
+import { readRows } from "./files.ts";
+import { isObject } from "./json-files.ts";
+import { encodePromptTurn, promptOf, type Template, withoutNulls } from "./messages.ts";
+import { type Truncation, truncate } from "./padding.ts";
+import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
+
+/** One prompt to sample from, with what its reward needs. */
+export type RlRow = {
+  readonly prompt: readonly Message[];
+  /** The prompt as it stood in the file where that was a text, not a chat. */
+  readonly promptText: string | null;
+  readonly dataSource: string;
+  readonly ability: string | null;
+  readonly rewardModel: { readonly style?: string | null | undefined; readonly [key: string]: unknown } | null;
+  readonly extraInfo: Readonly<Record<string, unknown>>;
+  readonly index: number | string;
+  readonly toolsKwargs: Readonly<Record<string, unknown>>;
+  readonly interactionKwargs: Readonly<Record<string, unknown>>;
+  readonly agentName: string | null;
+  /** The row as it stood in the file: every column goes on to the reward function. */
+  readonly source: Row;
+};
+
+/** Which columns to read; the names are those of the config keys under `data.`. */
+export type RlColumns = { readonly promptKey?: string; readonly rewardFnKey?: string };
+
+/** How a prompt becomes tokens; the tools are those of the run, not of a row. */
+export type PromptTemplate = Template & { readonly tools?: readonly object[] | null };
+
+/** `data.train_max_samples`, `data.shuffle` and `data.seed`. */
+export type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
+
+export type RlOptions = RlColumns &
+  PromptTemplate &
+  Selection & { readonly filterOverlongPrompts: boolean; readonly maxPromptLength: number };
+
+/** Rows that fit, and how many were left out and why. */
+export type Filtered = {
+  readonly rows: readonly RlRow[];
+  readonly overlong: number;
+  readonly refused: number;
+  /** What the chat template said about the first row it refused. */
+  readonly firstRefusal: string | null;
+};
+
+const OptionalText = z.string({ error: "text or null" }).nullish();
+const Keywords = z.record(z.string(), z.unknown(), { error: "an object or null" }).nullish();
+const RewardModel = z
+  .looseObject({ style: OptionalText }, { error: "an object such as {style, ground_truth}, or null" })
+  .nullish();
+const ExtraInfo = z
+  .looseObject(
+    {
+      index: z.union([z.number(), z.string()], { error: "a number, a text or null" }).nullish(),
+      tools_kwargs: Keywords,
+      interaction_kwargs: Keywords,
+    },
+    { error: "an object or null" },
+  )
+  .nullish();
+
+/** Read, choose, check and filter the prompts of some files. */
+export async function loadRlRows(
+  paths: string | readonly string[],
+  tokenizer: Tokenizer,
+  options: RlOptions,
+): Promise<Filtered> {
+  const firstRows = options.maxSamples > 0 && !options.shuffle ? { maxRows: options.maxSamples } : {};
+  const table = await readRows(paths, firstRows);
+  const rows = chooseSamples(table.rows.length, options).map((index) => rlRow(table.rows[index]!, options));
+  if (!options.filterOverlongPrompts) return { rows, overlong: 0, refused: 0, firstRefusal: null };
+  const filtered = filterOverlong(rows, tokenizer, options);
+  if (filtered.rows.length === 0)
+    throw new UserError(
+      `Of ${rows.length} prompts none is left: ${filtered.overlong} have more than ${options.maxPromptLength} tokens ` +
+        `(\`data.max_prompt_length\`), and the chat template refuses ${filtered.refused}` +
+        `${filtered.firstRefusal === null ? "." : ` (${filtered.firstRefusal}).`}`,
+    );
+  return filtered;
+}
+
+/** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all when it is not positive. */
+export function chooseSamples(count: number, { maxSamples, shuffle, seed }: Selection): number[] {
+  const wanted = maxSamples > 0 ? Math.min(maxSamples, count) : count;
+  if (!shuffle || wanted === count) return Array.from({ length: wanted }, (_, i) => i);
+  return [...new Random(seed, "max_samples").permutation(count).subarray(0, wanted)];
+}
+
+/** Check one row against verl's schema. */
+export function rlRow(row: Row, { promptKey = "prompt", rewardFnKey = "data_source" }: RlColumns = {}): RlRow {
+  const { values } = row;
+  const column = <T>(name: string, schema: z.ZodType<T>): T => parseColumn(row, name, schema, values[name]);
+  for (const media of ["images", "videos"]) {
+    const items = values[media];
+    if (Array.isArray(items) && items.length > 0) throw rowError(row, media, "no images or videos (text only)", items);
+  }
+  const prompt = promptOf(row, promptKey, columnOf(row, promptKey, "data.prompt_key"));
+  const extraInfo = column("extra_info", ExtraInfo) ?? {};
+  return {
+    prompt: prompt.messages,
+    promptText: prompt.text,
+    dataSource: column(rewardFnKey, OptionalText) ?? "unknown", // verl's name for rows without one
+    ability: column("ability", OptionalText) ?? null,
+    rewardModel: column("reward_model", RewardModel) ?? null,
+    extraInfo,
+    index: extraInfo.index ?? 0,
+    toolsKwargs: keywords(row, extraInfo.tools_kwargs),
+    interactionKwargs: keywords(row, extraInfo.interaction_kwargs),
+    agentName: column("agent_name", OptionalText) ?? null,
+    source: row,
+  };
+}
+
+/** All columns of a row and what verl's dataset adds to them, by verl's names. */
+export function verlFields(row: RlRow): Record<string, unknown> {
+  return {
+    ...row.source.values,
+    raw_prompt: row.prompt,
+    index: row.index,
+    tools_kwargs: row.toolsKwargs,
+    interaction_kwargs: row.interactionKwargs,
+  };
+}
+
+/** Rows to columns; a column that a row does not have is null there. */
+export function collate(rows: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown[]> {
+  const names = new Set(rows.flatMap((row) => Object.keys(row)));
+  return Object.fromEntries([...names].map((name) => [name, rows.map((row) => row[name] ?? null)]));
+}
+
+/** Leave out prompts whose templated length is over `maxPromptLength`, and those the chat template refuses. */
+export function filterOverlong(
+  rows: readonly RlRow[],
+  tokenizer: Tokenizer,
+  { maxPromptLength, ...template }: PromptTemplate & { readonly maxPromptLength: number },
+): Filtered {
+  const kept: RlRow[] = [];
+  let refused = 0;
+  let firstRefusal: string | null = null;
+  for (const row of rows) {
+    try {
+      if (promptIds(row, tokenizer, template).length <= maxPromptLength) kept.push(row);
+    } catch (error) {
+      refused++;
+      firstRefusal ??= `${placeOf(row.source)}: ${messageOf(error)}`;
+    }
+  }
+  return { rows: kept, overlong: rows.length - kept.length - refused, refused, firstRefusal };
+}
+
+/** The tokens of a prompt, cut to `maxPromptLength` as `truncation` says. */
+export function encodePrompt(
+  row: RlRow,
+  tokenizer: Tokenizer,
+  {
+    maxPromptLength,
+    truncation,
+    ...template
+  }: PromptTemplate & { readonly maxPromptLength: number; readonly truncation: Truncation },
+): Int32Array {
+  const ids = promptIds(row, tokenizer, template);
+  if (ids.length > maxPromptLength && truncation === "error")
+    throw new UserError(
+      `${placeOf(row.source)}: the prompt has ${ids.length} tokens, and \`data.max_prompt_length\` is ` +
+        `${maxPromptLength}. Raise it, set \`data.filter_overlong_prompts=true\` to leave such rows out, or set ` +
+        "`data.truncation` to `left`, `right` or `middle` to cut them.",
+    );
+  return truncate(ids, maxPromptLength, truncation);
+}
+
+function promptIds(row: RlRow, tokenizer: Tokenizer, template: PromptTemplate): Int32Array {
+  return encodePromptTurn(tokenizer, { messages: row.prompt, text: row.promptText }, template);
+}
+
+function keywords(row: Row, value: unknown): Record<string, unknown> {
+  const stripped = withoutNulls(row, value ?? {});
+  return isObject(stripped) ? stripped : {};
+}
