@@ -7,9 +7,7 @@
 import { readFile } from "node:fs/promises";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
 import { clearStatus } from "../util/log.ts";
-
-/** What a verb gets: arguments after its name, and the only view of the environment. */
-export type Call = { readonly args: readonly string[]; readonly env: Readonly<Record<string, string | undefined>> };
+import type { Call } from "./call.ts";
 
 /** A verb: what it is for, and how to load it. */
 type Verb = { readonly summary: string; load(): Promise<{ run(call: Call): Promise<number> }> };

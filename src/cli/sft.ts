@@ -5,9 +5,9 @@ import { resolve } from "../config/resolve.ts";
 import { type SftConfig, sftSchema } from "../config/sft.ts";
 import { info } from "../util/log.ts";
 import { parseArguments } from "./arguments.ts";
+import type { Call } from "./call.ts";
 import { verbHelp } from "./help.ts";
 import { withInterrupt } from "./interrupt.ts";
-import type { Call } from "./main.ts";
 
 /** Run the verb; returns the exit code. */
 export async function run({ args, env }: Call): Promise<number> {

@@ -25,10 +25,20 @@ export type TokenRow = {
  */
 export type TokenOutputs = Readonly<Partial<Record<HeadName, Float32Array>>>;
 
-/** How a batch is cut: into micro-batches of at most `maxTokens` padded tokens, or of `rows` sequences. */
+/**
+ * How a batch is cut: into micro-batches of at most `maxTokens` padded tokens, or of `rows` sequences. Results do not
+ * depend on it beyond rounding, so an engine may cut finer to stay within its memory.
+ */
 export type MicroBatching = { readonly maxTokens: number } | { readonly rows: number };
 
-export type ForwardOptions = { readonly micro: MicroBatching; readonly temperature?: number };
+/** Called before each micro-batch with the number done and the number in all. */
+export type OnMicroBatch = (done: number, total: number) => void;
+
+export type ForwardOptions = {
+  readonly micro: MicroBatching;
+  readonly temperature?: number;
+  readonly onMicroBatch?: OnMicroBatch;
+};
 
 /** What a loss is built from: every tensor is [batch, time], every scalar is []. */
 export type LossTensors = Readonly<Record<string, Node>> & { readonly mask: Node };
@@ -47,7 +57,11 @@ export type TokenLoss = {
   build(tensors: LossTensors): { readonly loss: Node; readonly metrics?: Readonly<Record<string, Node>> };
 };
 
-export type TrainOptions = { readonly micro: MicroBatching; readonly scalars?: Readonly<Record<string, number>> };
+export type TrainOptions = {
+  readonly micro: MicroBatching;
+  readonly scalars?: Readonly<Record<string, number>>;
+  readonly onMicroBatch?: OnMicroBatch;
+};
 /** `loss` and the loss's own metrics. */
 export type LossMetrics = Readonly<Record<string, number>>;
 

@@ -119,11 +119,7 @@ const rules: { [O in Op]: Rule<O> } = {
     });
   },
 
-  take: (_, [table, ids]) =>
-    fill([...ids.shape, ...table.shape.slice(1)], (index) => {
-      const row = at(ids, index.slice(0, ids.shape.length));
-      return at(table, [row, ...index.slice(ids.shape.length)]);
-    }),
+  take: (_, [table, ids]) => rowsOf(table, ids),
   scatterRows: ({ shape }, [ids, rows], { bindings }) => {
     const result = zeros(evaluateShape(shape, bindings));
     const width = rows.shape[1]!;
@@ -135,7 +131,7 @@ const rules: { [O in Op]: Rule<O> } = {
   pick: (_, [x, ids]) => fill(ids.shape, ([i]) => at(x, [i!, ids.data[i!]!])),
   place: ({ shape }, [given, ids], { bindings }) =>
     fill(evaluateShape(shape, bindings), ([i, j]) => (ids.data[i!] === j ? given.data[i!]! : 0)),
-  rearrange: (_, [x, index]) => map(index, (i) => x.data[i]!),
+  rearrange: (_, [x, index]) => rowsOf(x, index),
 
   matmul: ({ attrs }, [a, b]) => multiply(a, b, attrs),
   gemm: ({ attrs }, [a, b, start]) => spread([multiply(a, b, attrs), start], ([x, y]) => x! + y!),
@@ -361,6 +357,14 @@ function reduce(x: Value, axes: Index, start: number, f: (total: number, v: numb
     result.data[to] = f(result.data[to]!, x.data[flat]!);
   });
   return result;
+}
+
+/** The rows of `x` that `ids` name, in its shape. */
+function rowsOf(x: Value, ids: Value): Value {
+  const rank = ids.shape.length;
+  return fill([...ids.shape, ...x.shape.slice(1)], (index) =>
+    at(x, [at(ids, index.slice(0, rank)), ...index.slice(rank)]),
+  );
 }
 
 /** A function of the last axis; every row gives a row of the same new length. */

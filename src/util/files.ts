@@ -26,7 +26,7 @@ export async function writeFileAtomic(path: string, data: string | Uint8Array): 
     await rename(temporary, path);
     await syncDirectory(dirname(path));
   } catch (error) {
-    await rm(temporary, { force: true });
+    await rm(temporary, { force: true }).catch(() => {}); // the first error is the one to tell
     throw explainWrite(path, error);
   }
 }

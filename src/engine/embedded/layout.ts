@@ -5,6 +5,7 @@
  * reads position `t` itself. `positions` lists what the head reads, `places` where each result belongs in the grid.
  */
 import { fixedMicroBatches, type MicroBatch, microBatches } from "../../data/balance.ts";
+import type { ModelConfig } from "../../models/config.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
 import { TIME_MULTIPLE } from "./programs.ts";
 import type { Scratch } from "./scratch.ts";
@@ -17,10 +18,26 @@ export type Layout = {
   readonly owners: readonly { readonly row: number; readonly at: number }[];
 };
 
-/** Cut a batch into micro-batches of sequences of like length. */
-export function cut(rows: readonly TokenRow[], micro: MicroBatching): MicroBatch[] {
+/** Cut a batch into micro-batches of sequences of like length, each small enough for the memory of a step. */
+export function cut(rows: readonly TokenRow[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
   const lengths = rows.map((row) => row.ids.length);
-  return "maxTokens" in micro ? microBatches(lengths, micro) : fixedMicroBatches(lengths, micro.rows);
+  const most = Math.floor(ACTIVATION_BYTES / bytesPerToken(config, Math.max(1, ...lengths)));
+  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: Math.max(1, Math.min(micro.maxTokens, most)) });
+  const groups = fixedMicroBatches(lengths, micro.rows);
+  return groups.flatMap((group) => {
+    if (group.time * group.indices.length <= most) return [group];
+    const own = group.indices.map((index) => lengths[index]!);
+    const finer = microBatches(own, { maxTokens: Math.max(1, most) });
+    return finer.map(({ indices, time }) => ({ indices: indices.map((i) => group.indices[i]!), time }));
+  });
+}
+
+/** What the activations of one micro-batch may take. Fixed, so that a run is cut alike on every machine. */
+const ACTIVATION_BYTES = 6e9;
+
+/** About what one token leaves in memory until its gradient is known: per layer, and three rows of logits. */
+function bytesPerToken({ layers, width, hidden, heads, vocabSize }: ModelConfig, time: number): number {
+  return 4 * (layers * (12 * width + 6 * hidden + heads * time) + 3 * vocabSize);
 }
 
 /** Lay out the rows `indices` of a batch; null when no token of theirs counts. */

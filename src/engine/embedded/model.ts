@@ -89,7 +89,9 @@ export class EmbeddedModel implements Model {
       const results = rows.map((row) =>
         Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
       );
-      for (const { indices } of cut(rows, options.micro)) {
+      const batches = cut(rows, options.micro, this.config);
+      for (const [done, { indices }] of batches.entries()) {
+        options.onMicroBatch?.(done, batches.length);
         const layout = layOut(rows, indices, { heads, extra: [], scratch: this.#scratch });
         if (layout === null) continue;
         const outputs = Object.fromEntries(heads.map((head) => [head, this.#scratch.floats(head, layout.bindings.n)]));
@@ -122,8 +124,10 @@ export class EmbeddedModel implements Model {
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
     return this.#exclusive(async () => {
       const totals: Record<string, number> = {};
-      for (const { indices } of cut(rows, options.micro)) {
-        const extra = loss.extra ?? [];
+      const batches = cut(rows, options.micro, this.config);
+      const extra = loss.extra ?? [];
+      for (const [done, { indices }] of batches.entries()) {
+        options.onMicroBatch?.(done, batches.length);
         const layout = layOut(rows, indices, { heads: loss.heads, extra, scratch: this.#scratch });
         if (layout === null) continue;
         const metrics = await this.#trainMicroBatch(layout, loss, options.scalars ?? {});

@@ -1,0 +1,121 @@
+/**
+ * What stands behind `npm start`, `npm test` and their kin on a fresh clone: install what is missing, then run the
+ * command on the Node that this repository pins.
+ *
+ * This file alone runs on the machine's own Node, so it is plain JavaScript that Node 18 understands, and it imports
+ * nothing that has to be installed first.
+ */
+import { spawn } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { delimiter, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+const modules = join(root, "node_modules");
+const isWindows = process.platform === "win32";
+const pinnedNode = join(modules, "node", "bin", isWindows ? "node.exe" : "node");
+
+const commands = {
+  quickstart: [join(root, "scripts", "quickstart.ts")],
+  test: [join(modules, "vitest", "vitest.mjs"), "run"],
+  goldens: [join(root, "scripts", "goldens.ts")],
+  parity: [join(root, "scripts", "parity.ts")],
+  bench: [join(root, "bench", "main.ts")],
+  docs: [join(root, "scripts", "docs.ts")],
+  venv: [join(root, "scripts", "venv.ts")],
+};
+
+const [name, ...rest] = process.argv.slice(2);
+const command = Object.hasOwn(commands, name ?? "") ? commands[name] : null;
+if (command === null) {
+  console.error(`${name ?? "nothing"} is not something to run. Choose one of ${Object.keys(commands).join(", ")}.`);
+  process.exit(2);
+}
+const missing = whatIsMissing();
+if (missing !== null) await install(missing);
+const path = [join(modules, ".bin"), process.env.PATH ?? ""].join(delimiter);
+passOn(await run(pinnedNode, [...command, ...rest], { stdio: "inherit", env: { ...process.env, PATH: path } }));
+
+/** Why an install is needed, or null when node_modules is what package-lock.json says. */
+function whatIsMissing() {
+  if (!existsSync(join(modules, ".package-lock.json"))) return "the dependencies are not installed";
+  if (!existsSync(pinnedNode)) return "the pinned Node is not installed";
+  const wanted = packagesOf(join(root, "package-lock.json"));
+  const installed = packagesOf(join(modules, ".package-lock.json"));
+  for (const [path, { version, optional }] of Object.entries(wanted)) {
+    if (path === "" || installed[path]?.version === version) continue;
+    if (installed[path] === undefined && optional) continue; // made for another system
+    return `${path} is ${installed[path]?.version ?? "not there"} where package-lock.json has ${version}`;
+  }
+  return null;
+}
+
+function packagesOf(path) {
+  return JSON.parse(readFileSync(path, "utf8")).packages;
+}
+
+/** Install as package-lock.json says; npm's own words are shown when it does not succeed. */
+async function install(reason) {
+  console.error(`Installing with npm, which takes about half a minute (${reason}) …`);
+  let result = await npm(["ci"]);
+  // npm 11 and newer refuse a lockfile that lacks the optional packages of other systems; `install` goes by it as well.
+  if (result.text.includes("EUSAGE")) result = await npm(["install", "--no-save"]);
+  if (result.signal !== null) passOn(result);
+  if (result.code === 0 && existsSync(pinnedNode)) return;
+  console.error(result.text.trim());
+  if (result.code === 0) {
+    console.error(
+      `npm was content, but ${pinnedNode} is not there: npm did not run the install script of the package "node". ` +
+        "Run `npm rebuild node --foreground-scripts` to see why.",
+    );
+  }
+  process.exit(result.code || 1);
+}
+
+async function npm(words) {
+  const options = [...words, "--no-audit", "--no-fund", "--loglevel=error"];
+  const own = process.env.npm_execpath ?? "";
+  const [file, prefix] = /npm-cli\.c?js$/.test(own) ? [process.execPath, [own]] : ["npm", []];
+  let text = "";
+  const result = await run(file, [...prefix, ...options], {
+    cwd: root,
+    shell: isWindows && file === "npm",
+    stdio: ["ignore", "pipe", "pipe"],
+    // onnxruntime-node brings its CPU libraries; without this it also asks a server for those of CUDA.
+    env: { ONNXRUNTIME_NODE_INSTALL: "skip", ...process.env },
+    onText: (chunk) => {
+      text += chunk;
+    },
+  });
+  return { ...result, text };
+}
+
+/** Run to the end, however it comes. A signal to us goes to the child, and we wait for what it makes of it. */
+function run(file, args, { onText, ...options }) {
+  return new Promise((resolve) => {
+    const child = spawn(file, args, options);
+    const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
+    const forward = (signal) => {
+      // A terminal gives Ctrl-C to every process in front of it, so the child has it already.
+      if (signal !== "SIGINT" || !hasTerminal) child.kill(signal);
+    };
+    const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
+    for (const signal of signals) process.on(signal, forward);
+    const finish = (result) => {
+      for (const signal of signals) process.off(signal, forward);
+      resolve(result);
+    };
+    for (const stream of [child.stdout, child.stderr]) stream?.setEncoding("utf8").on("data", onText);
+    child.once("error", (error) => {
+      console.error(`${file} could not be started: ${error.message}`);
+      finish({ code: 1, signal: null });
+    });
+    child.once("close", (code, signal) => finish({ code, signal }));
+  });
+}
+
+/** End as the child ended. */
+function passOn({ code, signal }) {
+  if (signal === null) process.exit(code);
+  process.kill(process.pid, signal);
+}

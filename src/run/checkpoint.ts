@@ -1,0 +1,195 @@
+/**
+ * Checkpoints: folders `global_step_N` that are whole or not there, and a pointer to the one to go on from.
+ *
+ * A checkpoint is filled under a temporary name, flushed, and renamed; the pointer is written last. A kill between any
+ * two of these leaves the earlier checkpoint in charge. A folder that goes is first renamed away, so no kill leaves a
+ * half-deleted one under a good name. `state.json` marks a folder as ours and whole.
+ */
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../util/files.ts";
+import { info, warn } from "../util/log.ts";
+import { asidePath, asideStepOf, checkpointPath, isLeftover, pointerPath, statePath, stepOf } from "./names.ts";
+
+/** A saved moment of training: weights and optimizer in `dir`, everything else in `state`. */
+export type Checkpoint = { readonly step: number; readonly dir: string; readonly state: unknown };
+
+/** verl's `trainer.resume_mode`. */
+export type ResumeMode = "auto" | "disable" | "resume_path";
+
+/** Save: `write` fills the folder it is given, `state` is what `state.json` holds. */
+export async function saveCheckpoint(
+  dir: string,
+  step: number,
+  { write, state }: { write: (dir: string) => Promise<void>; state: unknown },
+): Promise<void> {
+  const target = checkpointPath(dir, step);
+  const temporary = temporaryName(target);
+  try {
+    await mkdir(temporary, { recursive: true });
+    await write(temporary);
+    await writeFile(statePath(temporary), `${JSON.stringify(state, null, 2)}\n`);
+    await syncTree(temporary);
+    await putInPlace(temporary, dir, step);
+    await writePointer(dir, step);
+  } catch (error) {
+    await rm(temporary, { recursive: true, force: true }).catch(() => {});
+    throw explainWrite(target, error);
+  }
+}
+
+/** Delete the oldest checkpoints beyond `keep`, never the one the pointer names. */
+export async function prune(dir: string, keep: number): Promise<void> {
+  const current = (await readPointer(dir)) ?? 0;
+  const steps = (await stepsIn(dir)).filter((step) => step !== current);
+  // Steps past the pointer belong to a run that was started over from an earlier step: they are the oldest.
+  const oldestFirst = [...steps.filter((step) => step > current), ...steps.filter((step) => step < current)];
+  for (const step of oldestFirst.slice(0, Math.max(0, steps.length + 1 - keep))) {
+    const path = checkpointPath(dir, step);
+    const leaving = temporaryName(path);
+    try {
+      await rename(path, leaving);
+      await rm(leaving, { recursive: true, force: true });
+    } catch (error) {
+      warn(`${path} is past the number of checkpoints to keep and could not be deleted: ${messageOf(error)}`);
+    }
+  }
+}
+
+/** The checkpoint the pointer names, else the newest whole one before it; null when there is none. */
+export async function latestCheckpoint(dir: string): Promise<Checkpoint | null> {
+  const named = await readPointer(dir);
+  if (named === null) return null;
+  for (const step of (await stepsIn(dir)).reverse()) {
+    if (step > named) continue;
+    const found = await readCheckpoint(checkpointPath(dir, step), step);
+    if (found === null) continue;
+    if (step !== named) warn(`${checkpointPath(dir, named)} is missing or incomplete; going on from step ${step}`);
+    return found;
+  }
+  warn(`${checkpointPath(dir, named)} is missing or incomplete and there is no earlier checkpoint in ${dir}`);
+  return null;
+}
+
+/** Where training starts: verl's `trainer.resume_mode` and `trainer.resume_from_path`. */
+export async function findStart(dir: string, mode: ResumeMode, path: string | null): Promise<Checkpoint | null> {
+  if (mode === "disable") return null;
+  if (mode === "auto") return await latestCheckpoint(dir);
+  if (path === null || path === "") {
+    throw new UserError(
+      "`trainer.resume_mode` is resume_path, and `trainer.resume_from_path` is not set. " +
+        "Set it to a checkpoint folder, such as checkpoints/project/experiment/global_step_100.",
+    );
+  }
+  const step = stepOf(path);
+  if (step === null) {
+    throw new UserError(
+      `\`trainer.resume_from_path\` is ${path}, which does not end in global_step_N. ` +
+        "Set it to a checkpoint folder, such as checkpoints/project/experiment/global_step_100.",
+    );
+  }
+  const found = await readCheckpoint(path, step);
+  if (found !== null) return found;
+  const steps = await stepsIn(join(path, ".."));
+  throw new UserError(
+    `\`trainer.resume_from_path\` is ${path}, which ${steps.includes(step) ? "has no readable state.json" : "does not exist"}. ` +
+      (steps.length === 0
+        ? "There is no checkpoint beside it either; check the path."
+        : `The checkpoints beside it are of the steps ${steps.join(", ")}.`),
+  );
+}
+
+/** Make the pointer name the checkpoint a run starts from, so that a later `auto` agrees with the metrics kept. */
+export async function pointAt(dir: string, start: Checkpoint | null): Promise<void> {
+  const isOwn = start !== null && resolve(start.dir) === resolve(checkpointPath(dir, start.step));
+  const own = isOwn ? start.step : null; // `resume_path` may name another run's checkpoint
+  if ((await readPointer(dir)) === own) return;
+  if (own !== null) return await writePointer(dir, own);
+  await rm(pointerPath(dir), { force: true });
+  info(`Starting over in ${dir}: the checkpoints that are there stay until newer ones replace them.`);
+}
+
+/** Remove what a killed process left under temporary names. */
+export async function clearLeftovers(dir: string): Promise<void> {
+  for (const name of await readdir(dir)) {
+    const step = asideStepOf(name);
+    const isReplaced = step !== null && (await stepsIn(dir)).includes(step);
+    if (isLeftover(name) || isReplaced) await rm(join(dir, name), { recursive: true, force: true });
+    else if (step !== null) await rename(join(dir, name), checkpointPath(dir, step)); // its successor never came
+  }
+}
+
+/** Rename a finished folder to its name; one that has the name already waits aside until that is done. */
+async function putInPlace(temporary: string, dir: string, step: number): Promise<void> {
+  const target = checkpointPath(dir, step);
+  const aside = asidePath(dir, step);
+  const replaces = (await stepsIn(dir)).includes(step);
+  await rm(aside, { recursive: true, force: true });
+  if (replaces) await rename(target, aside);
+  try {
+    await rename(temporary, target);
+  } catch (error) {
+    if (replaces) await rename(aside, target);
+    throw error;
+  }
+  await syncDirectory(dir);
+  if (replaces) await rm(aside, { recursive: true, force: true });
+}
+
+async function writePointer(dir: string, step: number): Promise<void> {
+  await writeFileAtomic(pointerPath(dir), `${step}`); // no newline: verl reads it with int()
+}
+
+/** The step in the pointer file; null when there is none or it holds no number. */
+async function readPointer(dir: string): Promise<number | null> {
+  try {
+    const text = (await readFile(pointerPath(dir), "utf8")).trim();
+    if (/^\d+$/.test(text)) return Number(text);
+    const steps = await stepsIn(dir);
+    warn(
+      `${pointerPath(dir)} holds ${JSON.stringify(text.slice(0, 40))} instead of a step; taking the newest checkpoint`,
+    );
+    return steps.at(-1) ?? null;
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return null;
+    throw error;
+  }
+}
+
+/** Read a checkpoint's state; null when the folder is not a whole checkpoint. */
+async function readCheckpoint(dir: string, step: number): Promise<Checkpoint | null> {
+  try {
+    return { step, dir, state: JSON.parse(await readFile(statePath(dir), "utf8")) };
+  } catch {
+    return null; // no folder, no state.json, or one that was cut short: not something to go on from
+  }
+}
+
+/** The steps of the checkpoint folders in `dir`, ascending. */
+async function stepsIn(dir: string): Promise<number[]> {
+  const names = await readdir(dir).catch(() => []);
+  return names
+    .map(stepOf)
+    .filter((step) => step !== null)
+    .sort((a, b) => a - b);
+}
+
+/** Flush every file below `dir`, then the folders that name them. */
+async function syncTree(dir: string): Promise<void> {
+  for (const entry of await readdir(dir, { withFileTypes: true })) {
+    const path = join(dir, entry.name);
+    if (entry.isDirectory()) await syncTree(path);
+    else if (entry.isFile()) await syncFile(path);
+  }
+  await syncDirectory(dir);
+}
+
+async function syncFile(path: string): Promise<void> {
+  const file = await open(path, "r");
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}

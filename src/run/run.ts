@@ -1,0 +1,128 @@
+/**
+ * The run folder, opened for writing by one process.
+ *
+ * Opening decides where training starts and brings the folder to that moment: leftovers of a killed process go, the
+ * pointer names the start, and the metrics end at its step. From then on the order is: log the metrics of step N, then
+ * save checkpoint N. A kill between the two repeats step N; the other order would lose its metrics.
+ */
+import { closeSync, openSync, writeSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { invariant, messageOf } from "../util/errors.ts";
+import { explainWrite, writeFileAtomic } from "../util/files.ts";
+import { mirrorTo, warn } from "../util/log.ts";
+import type { Checkpoint, ResumeMode } from "./checkpoint.ts";
+import { clearLeftovers, findStart, latestCheckpoint, pointAt, prune, saveCheckpoint } from "./checkpoint.ts";
+import type { Lock } from "./lock.ts";
+import { takeLock } from "./lock.ts";
+import type { Metrics } from "./metrics.ts";
+import { MetricsFile } from "./metrics.ts";
+import { configPath, lockPath, logPath } from "./names.ts";
+
+export type RunOptions = {
+  /** `trainer.resume_mode`; auto goes on from the latest checkpoint if there is one. */
+  readonly resumeMode?: ResumeMode;
+  /** `trainer.resume_from_path`, for the mode `resume_path`. */
+  readonly resumeFromPath?: string | null;
+  /** `trainer.max_ckpt_to_keep`; null keeps all. */
+  readonly keep?: number | null;
+};
+
+/** Open `dir` for a run of `config`; a folder that another process writes to is refused. */
+export async function openRun(dir: string, config: unknown, options: RunOptions = {}): Promise<Run> {
+  const { resumeMode = "auto", keep = null } = options;
+  try {
+    await mkdir(dir, { recursive: true });
+  } catch (error) {
+    throw explainWrite(dir, error);
+  }
+  const lock = await takeLock(lockPath(dir), dir);
+  try {
+    await clearLeftovers(dir);
+    const start = await findStart(dir, resumeMode, options.resumeFromPath ?? null);
+    await pointAt(dir, start);
+    // A kill may have come between a save and its deletions. Starting over deletes nothing before the first save.
+    if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
+    await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
+    const metrics = await MetricsFile.open(dir, start?.step ?? null);
+    return new Run({ dir, start, keep, lock, metrics, stopLog: mirrorLog(dir) });
+  } catch (error) {
+    await lock.release();
+    throw explainWrite(dir, error);
+  }
+}
+
+type Parts = {
+  readonly dir: string;
+  readonly start: Checkpoint | null;
+  readonly keep: number | null;
+  readonly lock: Lock;
+  readonly metrics: MetricsFile;
+  readonly stopLog: () => void;
+};
+
+/** A run folder that this process holds; `close` gives it free. */
+export class Run {
+  readonly dir: string;
+  /** What training goes on from; null at the very beginning. */
+  readonly start: Checkpoint | null;
+  readonly #parts: Parts;
+  #savedStep: number;
+
+  constructor(parts: Parts) {
+    invariant(parts.keep === null || parts.keep >= 1, `keep is ${parts.keep}, and a run keeps at least one checkpoint`);
+    this.dir = parts.dir;
+    this.start = parts.start;
+    this.#parts = parts;
+    this.#savedStep = parts.start?.step ?? -1;
+  }
+
+  /** Append the metrics of a step; a value that is not finite is written as null. */
+  async logMetrics(step: number, data: Metrics): Promise<void> {
+    invariant(
+      step > this.#savedStep,
+      `step ${step} is logged after checkpoint ${this.#savedStep}: a kill would lose it`,
+    );
+    await this.#parts.metrics.append(step, data);
+  }
+
+  /** Save a checkpoint: `write` fills a folder with weights and optimizer, `state` is everything else. */
+  async saveCheckpoint(step: number, write: (dir: string) => Promise<void>, state: unknown): Promise<void> {
+    await this.#parts.metrics.sync(); // a checkpoint never stands for steps whose metrics a power cut can take
+    await saveCheckpoint(this.dir, step, { write, state });
+    this.#savedStep = step;
+    if (this.#parts.keep !== null) await prune(this.dir, this.#parts.keep);
+  }
+
+  /** The checkpoint that `auto` would go on from now. */
+  async latest(): Promise<Checkpoint | null> {
+    return await latestCheckpoint(this.dir);
+  }
+
+  async close(): Promise<void> {
+    this.#parts.stopLog();
+    await this.#parts.metrics.close();
+    await this.#parts.lock.release();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** Copy every log line to log.txt, with its time; returns a function that stops it. */
+function mirrorLog(dir: string): () => void {
+  const path = logPath(dir);
+  const file = openSync(path, "a");
+  const stop = mirrorTo((line) => {
+    try {
+      writeSync(file, `${new Date().toISOString()} ${line}\n`);
+    } catch (error) {
+      stop(); // losing the log is no reason to lose the run
+      warn(`${path} is no longer written: ${messageOf(error)}`);
+    }
+  });
+  return () => {
+    stop();
+    closeSync(file);
+  };
+}

@@ -1,0 +1,190 @@
+/**
+ * Supervised fine-tuning: learn the marked tokens of every row, one optimizer step per batch.
+ *
+ * `trainSft` is the whole run, read downwards. A run that is killed at any moment and started again goes on from its
+ * last checkpoint and ends with the same weights and metrics, byte for byte: the order of rows depends on the seed, the
+ * arithmetic on the rows, and metrics past the checkpoint are written anew.
+ */
+import { join } from "node:path";
+import { z } from "zod";
+import type { SftConfig } from "../config/sft.ts";
+import { Loader } from "../data/loader.ts";
+import type { MicroBatching, Model, TokenLoss, TokenRow } from "../engine/contract.ts";
+import { EmbeddedEngine } from "../engine/embedded/engine.ts";
+import { div, mul, neg, sum } from "../graph/ops.ts";
+import { learningRate, type Schedule } from "../nn/schedule.ts";
+import { openRun } from "../run/run.ts";
+import { UserError } from "../util/errors.ts";
+import { formatCount } from "../util/format.ts";
+import { clearStatus, info, warn } from "../util/log.ts";
+import { Progress } from "./progress.ts";
+import { fetchModel, loadExamples } from "./sft-data.ts";
+
+export type TrainContext = {
+  /** Aborted when the user asks to stop: the run is saved and ends. */
+  readonly signal: AbortSignal;
+  readonly env: Readonly<Record<string, string | undefined>>;
+};
+
+/** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
+const sftLoss: TokenLoss = {
+  key: "sft",
+  heads: ["logprobs"],
+  scalars: ["tokens"],
+  build: ({ logprobs, mask, tokens }) => ({ loss: div(neg(sum(mul(logprobs!, mask))), tokens!) }),
+};
+
+/** What a checkpoint remembers besides weights and optimizer. */
+const SftState = z.object({ loader: z.unknown(), totalTokens: z.number(), skippedSteps: z.number() });
+
+/** Train to the end, or until the signal is aborted. */
+export async function trainSft(config: SftConfig, { signal, env }: TrainContext): Promise<void> {
+  const folder = await fetchModel(config.model.path, { signal, env });
+  const { train, validation } = await loadExamples(config, folder, { signal, env });
+  const { train_batch_size: batchSize } = config.data;
+  const loader = new Loader({
+    rows: train.length,
+    batchSize,
+    shuffle: true,
+    seed: config.trainer.seed,
+    dropLast: true,
+  });
+  const totalSteps = config.trainer.total_training_steps ?? config.trainer.total_epochs * loader.batchesPerEpoch;
+  const schedule = scheduleOf(config, totalSteps);
+  const { betas, weight_decay: weightDecay, clip_grad: maxNorm } = config.optim;
+  const micro = microOf(config);
+
+  const { resume_mode: resumeMode, resume_from_path: resumeFromPath, max_ckpt_to_keep: keep } = config.trainer;
+  await using run = await openRun(config.trainer.default_local_dir, config, { resumeMode, resumeFromPath, keep });
+  const engine = new EmbeddedEngine({ device: config.trainer.device, threads: config.trainer.threads });
+  try {
+    const { start } = run;
+    const model = await engine.open({ folder: start === null ? folder : modelDir(start.dir) });
+    const state = start === null ? { totalTokens: 0, skippedSteps: 0 } : parseState(start.state, start.dir);
+    if (start !== null && "loader" in state) {
+      await model.loadOptimizer(optimizerDir(start.dir));
+      loader.restore(state.loader);
+    }
+    let { totalTokens, skippedSteps } = state;
+    const firstStep = (start?.step ?? 0) + 1;
+    announce({ config, model, train, validation, totalSteps, firstStep, dir: run.dir });
+
+    const progress = new Progress(firstStep, totalSteps);
+    for (let step = firstStep; step <= totalSteps; step++) {
+      const batch = loader.next();
+      const rows = batch.indices.map((index) => train[index]!);
+      const lr = learningRate(schedule, step - 1);
+
+      progress.begin(step);
+      const onMicroBatch = progress.phase("training");
+      const { loss } = await model.train(rows, sftLoss, {
+        micro,
+        scalars: { tokens: countTargets(rows) },
+        onMicroBatch,
+      });
+      const { gradNorm, isSkipped } = await model.step({ lr, betas, eps: 1e-8, weightDecay, maxNorm });
+      if (isSkipped) {
+        skippedSteps++;
+        warn(`Step ${step}: the gradient's norm is ${gradNorm}, so the step was skipped (${skippedSteps} so far).`);
+      }
+      const tokens = rows.reduce((total, row) => total + row.ids.length, 0);
+      totalTokens += tokens;
+      const metrics: Record<string, number> = {
+        "train/loss": loss!,
+        "train/grad_norm": gradNorm,
+        "train/lr": lr,
+        "train/global_tokens": tokens,
+        "train/total_tokens(B)": totalTokens / 1e9,
+        "train/skipped_steps": skippedSteps,
+      };
+
+      const isLast = step === totalSteps || signal.aborted;
+      const isDue = (every: number | "after_each_epoch") =>
+        every === "after_each_epoch" ? batch.isEpochEnd : every > 0 && step % every === 0;
+      const isTested = validation.length > 0 && !signal.aborted && (isLast || isDue(config.trainer.test_freq));
+      if (isTested) metrics["val/loss"] = await validate(model, validation, micro, progress);
+      const finished = progress.end(tokens, metrics);
+      await run.logMetrics(step, { ...metrics, ...finished });
+
+      if (isLast || isDue(config.trainer.save_freq)) {
+        progress.say("saving");
+        const save = async (dir: string) => {
+          await model.save(modelDir(dir));
+          await model.saveOptimizer(optimizerDir(dir));
+        };
+        await run.saveCheckpoint(step, save, { loader: loader.state(), totalTokens, skippedSteps });
+      }
+      if (signal.aborted) return sayStopped(step, totalSteps, run.dir);
+    }
+    clearStatus();
+    info(`Done: ${totalSteps} steps. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`);
+  } finally {
+    clearStatus();
+    await engine.close();
+  }
+}
+
+/** The mean negative log-likelihood over all validation tokens. */
+async function validate(
+  model: Model,
+  rows: readonly TokenRow[],
+  micro: MicroBatching,
+  progress: Progress,
+): Promise<number> {
+  const onMicroBatch = progress.phase("validating");
+  const outputs = await model.forward(rows, ["logprobs"], { micro, onMicroBatch });
+  let total = 0;
+  for (const { logprobs } of outputs) for (const value of logprobs!) total -= value;
+  return total / countTargets(rows);
+}
+
+/** Tokens to learn; the first token of a row has nothing before it to be predicted from. */
+function countTargets(rows: readonly TokenRow[]): number {
+  let count = 0;
+  for (const { ids, mask } of rows) for (let t = 1; t < ids.length; t++) count += mask[t]!;
+  return Math.max(1, count);
+}
+
+function scheduleOf({ optim }: SftConfig, totalSteps: number): Schedule {
+  const { lr, lr_warmup_steps: steps, lr_warmup_steps_ratio: ratio } = optim;
+  const warmupSteps = steps >= 0 ? steps : Math.floor(ratio * totalSteps);
+  const { lr_scheduler_type: type, min_lr_ratio: minRatio, num_cycles: cycles } = optim;
+  return { type, lr, warmupSteps, totalSteps, minRatio, cycles };
+}
+
+function microOf({ data }: SftConfig): MicroBatching {
+  return data.use_dynamic_bsz ? { maxTokens: data.max_token_len_per_gpu } : { rows: data.micro_batch_size_per_gpu };
+}
+
+const modelDir = (checkpoint: string): string => join(checkpoint, "actor");
+const optimizerDir = (checkpoint: string): string => join(checkpoint, "actor", "optimizer");
+
+function parseState(state: unknown, dir: string) {
+  const parsed = SftState.safeParse(state);
+  if (parsed.success) return parsed.data;
+  throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
+}
+
+type Announcement = {
+  readonly config: SftConfig;
+  readonly model: Model;
+  readonly train: readonly TokenRow[];
+  readonly validation: readonly TokenRow[];
+  readonly totalSteps: number;
+  readonly firstStep: number;
+  readonly dir: string;
+};
+
+function announce({ config, model, train, validation, totalSteps, firstStep, dir }: Announcement): void {
+  const rows = `${formatCount(train.length)} rows${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
+  const size = `${model.config.family}, ${formatCount(model.parameterCount)} parameters`;
+  info(`Training ${config.model.path} (${size}) on ${rows}: ${totalSteps} steps of ${config.data.train_batch_size}.`);
+  if (firstStep > totalSteps) info(`The run in ${dir} has all its ${totalSteps} steps.`);
+  else if (firstStep > 1) info(`Going on after step ${firstStep - 1} of the run in ${dir}.`);
+  else info(`The run folder is ${dir}.`);
+}
+
+function sayStopped(step: number, totalSteps: number, dir: string): void {
+  clearStatus();
+  info(`Stopped after step ${step} of ${totalSteps} and saved. The same command goes on from ${dir}.`);
+}
