@@ -17,7 +17,10 @@ function read(bytes: Uint8Array): Field[] {
       if (byte < 0x80) return result;
     }
   };
-  const take = (length: number) => bytes.subarray(at, (at += length));
+  const take = (length: number) => {
+    at += length;
+    return bytes.subarray(at - length, at);
+  };
   while (at < bytes.length) {
     const key = Number(varint());
     const type = key % 8;

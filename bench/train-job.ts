@@ -1,0 +1,55 @@
+/** What a training side is told to do, and what a step is: the same for ours and for torch. */
+import * as z from "zod";
+import type { OptimizerStep, TokenLoss, TokenRow } from "../src/engine/contract.ts";
+import { div, mul, neg, sum } from "../src/graph/ops.ts";
+
+export const jobSchema = z.object({
+  /** A Hugging Face folder. */
+  folder: z.string(),
+  threads: z.int(),
+  /** Token ids, one row per sequence; all but the first of each are learnt. */
+  rows: z.array(z.array(z.int())),
+  optimizer: z.object({
+    lr: z.number(),
+    betas: z.tuple([z.number(), z.number()]),
+    eps: z.number(),
+    weightDecay: z.number(),
+    maxNorm: z.number(),
+  }),
+  /** torch only: compile the model first. */
+  compile: z.boolean(),
+});
+export type TrainJob = z.infer<typeof jobSchema>;
+
+/** The answer to the command `step`. */
+export const stepSchema = z.object({
+  seconds: z.number(),
+  loss: z.number(),
+  gradNorm: z.number(),
+  /** The most memory the process has had in use so far. */
+  peakBytes: z.number(),
+});
+export type Step = z.infer<typeof stepSchema>;
+
+/** torch's defaults but for the rate, which moves the loss visibly in a few steps. */
+export const optimizer = {
+  lr: 1e-4,
+  betas: [0.9, 0.999],
+  eps: 1e-8,
+  weightDecay: 0.01,
+  maxNorm: 1,
+} satisfies OptimizerStep;
+
+/** The mean negative log-likelihood of the tokens that count. */
+export const meanLoss: TokenLoss = {
+  key: "mean",
+  heads: ["logprobs"],
+  scalars: ["count"],
+  build: ({ logprobs, mask, count }) => ({ loss: div(neg(sum(mul(logprobs!, mask))), count!) }),
+};
+
+/** The job's sequences for our engine, and how many of their tokens count. */
+export function batchOf(job: TrainJob): { readonly rows: readonly TokenRow[]; readonly count: number } {
+  const rows = job.rows.map((ids) => ({ ids: Int32Array.from(ids), mask: ids.map((_, t) => Number(t > 0)) }));
+  return { rows, count: rows.reduce((total, { ids }) => total + ids.length - 1, 0) };
+}
