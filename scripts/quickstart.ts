@@ -1,5 +1,5 @@
 /**
- * `npm start`: a model of a million weights, made on the spot, learns to add two digits by supervised fine-tuning.
+ * `npm start`: a model of 800,000 weights, made on the spot, learns to add two digits by supervised fine-tuning.
  *
  * Everything is made here and stays in `.cache/quickstart`: a tokenizer of single characters, a random model, the
  * hundred sums as chats. Nothing is downloaded. A second start begins anew.
@@ -89,9 +89,7 @@ async function quickstart(): Promise<number> {
     "trainer.test_freq=25",
     `trainer.default_local_dir=${run}`,
   ];
-  console.log(
-    "A new model of a million weights learns to add two digits; it has never seen ten of the hundred sums.\n",
-  );
+  console.log("A new model of 800,000 weights learns to add two digits; it has never seen ten of the hundred sums.\n");
   const code = await main(["sft", ...overrides], process.env);
   if (code !== 0) return code;
 

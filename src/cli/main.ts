@@ -18,7 +18,7 @@ const verbs: Readonly<Record<string, Verb>> = {
 
 /** Run the program; returns the exit code. */
 export async function main(argv: readonly string[], env: Call["env"]): Promise<number> {
-  process.stdout.on("error", quitOnClosedPipe);
+  if (!process.stdout.listeners("error").includes(quitOnClosedPipe)) process.stdout.on("error", quitOnClosedPipe);
   try {
     return await dispatch(argv, env);
   } catch (error) {

@@ -4,7 +4,7 @@
  */
 import { GraphError } from "../util/errors.ts";
 import { type Node, type Op, topological } from "./node.ts";
-import { dim, formatShape, product, type Shape, sameShape } from "./shape.ts";
+import { broadcast, dim, formatShape, product, type Shape, sameShape } from "./shape.ts";
 
 /** Throw a `GraphError` at the first node that does not hold together. */
 export function check(outputs: Readonly<Record<string, Node>>): void {
@@ -21,9 +21,17 @@ export function check(outputs: Readonly<Record<string, Node>>): void {
       if (twin !== undefined && !sameType(twin, node)) fail(`\`${node.attrs.name}\` is declared twice, differently`);
       inputs.set(node.attrs.name, node);
     }
-    const expected = sizeRule(node);
-    if (expected !== null && product(expected) !== product(node.shape)) {
+    const expected = shapeRule(node);
+    if (expected === undefined) fail(`${node.inputs.map(formatType).join(" and ")} do not fit`);
+    else if (expected !== null && !sameShape(expected, node.shape)) {
       fail(`the shape is ${formatShape(node.shape)} where the inputs say ${formatShape(expected)}`);
+    }
+    if (node.op === "reshape" && product(node.inputs[0]!.shape) !== product(node.shape)) {
+      fail(`the shape is ${formatShape(node.shape)} where the input has ${formatShape(node.inputs[0]!.shape)}`);
+    }
+    const values = elementwise.has(node.op) ? node.inputs.slice(node.op === "where" ? 1 : 0) : [];
+    if (values.some(({ dtype }) => dtype !== values[0]!.dtype)) {
+      fail(`${node.inputs.map(formatType).join(" and ")} do not fit`);
     }
   }
 }
@@ -39,16 +47,34 @@ const arity: Record<Op, number | null> = {
   ...{ tokenLogprobs: 3, tokenEntropy: 2 },
 };
 
-/** A shape of the size the node must have, where it follows from the inputs alone. */
-function sizeRule(node: Node): Shape | null {
+const binary = ["add", "sub", "mul", "div", "minimum", "maximum", "greater", "equal", "where"] as const;
+const unary = ["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "erf", "cast", "stopGradient"] as const;
+const rows = ["softmax", "logSoftmax", "rmsNorm", "rope", "attention", "gated"] as const;
+const elementwise: ReadonlySet<Op> = new Set(binary);
+const shapeOfFirst: ReadonlySet<Op> = new Set([...unary, ...rows]);
+
+/** The shape the node must have; null where the attributes decide, undefined where the inputs do not go together. */
+function shapeRule(node: Node): Shape | null | undefined {
   const [a, b] = node.inputs;
-  if (node.op === "reshape" || node.op === "transpose" || node.op === "softmax") return a!.shape;
+  if (elementwise.has(node.op)) {
+    return node.inputs.reduce<Shape | undefined>((shape, x) => shape && (broadcast(shape, x.shape) ?? undefined), []);
+  }
+  if (shapeOfFirst.has(node.op)) return a!.shape;
+  if (node.op === "transpose") return node.attrs.order.map((axis) => a!.shape[axis] ?? 0);
+  if (node.op === "sum" || node.op === "max") {
+    const { axes } = node.attrs;
+    return a!.shape.map((d, axis) => (axes.includes(axis) ? 1 : d));
+  }
   if (node.op === "matmul" || node.op === "gemm") {
     const rows = a!.shape[a!.shape.length - (node.attrs.transA ? 1 : 2)]!;
     const columns = b!.shape[b!.shape.length - (node.attrs.transB ? 2 : 1)]!;
     return [...a!.shape.slice(0, -2), rows, columns];
   }
   return null;
+}
+
+function formatType({ dtype, shape }: Node): string {
+  return `${dtype}${formatShape(shape)}`;
 }
 
 function sameType(a: Node, b: Node): boolean {

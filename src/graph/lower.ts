@@ -71,8 +71,6 @@ type AttentionPart = {
   readonly value: Node; // [batch, kvHeads, seen, size]
   readonly weights: Node; // [batch, kvHeads, group * span, seen]
   readonly scores: Node; // the same, before the softmax and, where there is one, after the cap
-  readonly start: Dim;
-  readonly end: Dim;
   group(x: Node): Node;
   ungroup(x: Node): Node;
 };
@@ -95,7 +93,7 @@ function attentionParts(query: Node, key: Node, value: Node, attrs: AttentionAtt
     const perHead = o.reshape(scores, [batch, kvHeads, heads / kvHeads, span, end]);
     const weights = o.reshape(o.softmax(o.add(perHead, mask)), scores.shape);
     const part = { query: group(query), key: seenKey, value: o.slice(value, 2, 0, end), weights, scores: raw };
-    return { ...part, start, end, group, ungroup };
+    return { ...part, group, ungroup };
   });
 }
 

@@ -75,7 +75,7 @@ export function where(condition: Node, a: Operand, b: Operand): Node {
   const [left, right] = operands(a, b);
   const both = broadcast(left.shape, right.shape);
   const shape = both && broadcast(condition.shape, both);
-  if (!shape) throw mismatch("where", condition, left, right);
+  if (!shape || left.dtype !== right.dtype) throw mismatch("where", condition, left, right);
   return makeNode("where", [condition, left, right], {}, { shape, dtype: left.dtype });
 }
 
@@ -127,14 +127,24 @@ export function broadcastTo(x: Node, shape: Shape): Node {
 
 /** Positions `start` to `end` (not included) of an axis. */
 export function slice(x: Node, axis: number, start: Dim, end: Dim): Node {
-  if (start === 0 && end === x.shape[axis]) return x;
+  const size = x.shape[axis];
+  if (size === undefined) throw graphError(`slice: ${formatShape(x.shape)} has no axis ${axis}`);
+  if (start === 0 && end === size) return x;
+  if (typeof size === typeof end && !fits(end, size)) {
+    throw graphError(`slice: ${start} to ${end} is not in axis ${axis} of ${formatShape(x.shape)}`);
+  }
   const shape = x.shape.map((d, i) => (i === axis ? minus(end, start) : d));
   return makeNode("slice", [x], { axis, start }, { shape, dtype: x.dtype });
 }
 
 /** `x` between zeros along an axis, `total` long. */
 export function pad(x: Node, axis: number, before: Dim, total: Dim): Node {
-  if (total === x.shape[axis]) return x;
+  const size = x.shape[axis];
+  if (size === undefined) throw graphError(`pad: ${formatShape(x.shape)} has no axis ${axis}`);
+  if (total === size) return x;
+  if (!fits(plus(before, size), total)) {
+    throw graphError(`pad: ${formatShape(x.shape)} after ${before} does not fit in ${total} along axis ${axis}`);
+  }
   const shape = x.shape.map((d, i) => (i === axis ? total : d));
   return makeNode("pad", [x], { axis, before }, { shape, dtype: x.dtype });
 }
@@ -145,7 +155,10 @@ export function concat(parts: readonly Node[], axis: number): Node {
   if (parts.length === 1) return first;
   for (const part of parts) {
     const fits =
-      part.shape.length === first.shape.length && part.shape.every((d, i) => i === axis || d === first.shape[i]);
+      part.dtype === first.dtype &&
+      axis in part.shape &&
+      part.shape.length === first.shape.length &&
+      part.shape.every((d, i) => i === axis || d === first.shape[i]);
     if (!fits) throw mismatch("concat", ...parts);
   }
   const total = parts.map((part) => part.shape[axis]!).reduce(plus);
@@ -212,6 +225,7 @@ export function matmul(a: Node, b: Node, options: { transA?: boolean; transB?: b
       `matmul: ${formatShape(a.shape)}${transA ? "ᵀ" : ""} and ${formatShape(b.shape)}${transB ? "ᵀ" : ""} do not fit`,
     );
   }
+  if (a.dtype !== "f32" || b.dtype !== "f32") throw mismatch("matmul", a, b);
   const shape = [...leading, rows, columns];
   return makeNode("matmul", [a, b], { transA, transB, alpha }, { shape, dtype: a.dtype });
 }
@@ -226,7 +240,9 @@ export function linear(x: Node, weight: Node, bias?: Node): Node {
 
 /** `x / rms(x) * weight` along the last axis. */
 export function rmsNorm(x: Node, weight: Node, eps: number): Node {
-  if (!sameShape(weight.shape, x.shape.slice(-1))) throw mismatch("rmsNorm", x, weight);
+  if (!sameShape(weight.shape, x.shape.slice(-1)) || typeof weight.shape[0] !== "number") {
+    throw mismatch("rmsNorm", x, weight); // the width is part of the gradient
+  }
   return makeNode("rmsNorm", [x, weight], { eps }, x);
 }
 
@@ -240,7 +256,9 @@ export function rmsInverse(x: Node, weight: Node, eps: number): Node {
  * pair (x[i], x[i + size/2]) is turned by the angle of its position.
  */
 export function rope(x: Node, cos: Node, sin: Node): Node {
-  if (x.shape.length !== 4 || !sameShape(cos.shape, sin.shape) || cos.shape[0] !== x.shape[2]) {
+  const size = x.shape[3];
+  const halves = typeof size === "number" ? [x.shape[2]!, size / 2] : [];
+  if (!sameShape(cos.shape, halves) || !sameShape(sin.shape, halves)) {
     throw mismatch("rope", x, cos, sin);
   }
   return makeNode("rope", [x, cos, sin], {}, x);
@@ -251,8 +269,11 @@ export function rope(x: Node, cos: Node, sin: Node): Node {
  * head serves heads / kvHeads query heads.
  */
 export function attention(query: Node, key: Node, value: Node, attrs: AttentionAttrs): Node {
-  const fits = query.shape.length === 4 && sameShape(key.shape, value.shape) && query.shape[2] === key.shape[2];
-  if (!fits) throw mismatch("attention", query, key, value);
+  const [batch, heads, time, size] = query.shape;
+  const kvHeads = key.shape[1];
+  const isGrouped = typeof heads === "number" && typeof kvHeads === "number" && heads % kvHeads === 0;
+  const fits = isGrouped && sameShape(key.shape, [batch!, kvHeads, time!, size!]) && sameShape(key.shape, value.shape);
+  if (query.shape.length !== 4 || !fits) throw mismatch("attention", query, key, value);
   return makeNode("attention", [query, key, value], attrs, query);
 }
 
@@ -265,7 +286,7 @@ export function gated(gate: Node, up: Node, activation: Activation): Node {
 /** Log-probability of `targets` [n] under `softmax(hidden Wᵀ)`, for rows `hidden` [n, width] and W [vocabulary, width]. */
 export function tokenLogprobs(hidden: Node, weight: Node, targets: Node, attrs: HeadAttrs): Node {
   expectIds("tokenLogprobs", targets);
-  if (hidden.shape[0] !== targets.shape[0] || hidden.shape[1] !== weight.shape[1]) {
+  if (!isHead(hidden, weight) || !sameShape(targets.shape, hidden.shape.slice(0, 1))) {
     throw mismatch("tokenLogprobs", hidden, weight, targets);
   }
   return makeNode("tokenLogprobs", [hidden, weight, targets], attrs, { shape: targets.shape, dtype: "f32" });
@@ -273,7 +294,7 @@ export function tokenLogprobs(hidden: Node, weight: Node, targets: Node, attrs: 
 
 /** Entropy of `softmax(hidden Wᵀ)`, [n]. */
 export function tokenEntropy(hidden: Node, weight: Node, attrs: HeadAttrs): Node {
-  if (hidden.shape[1] !== weight.shape[1]) throw mismatch("tokenEntropy", hidden, weight);
+  if (!isHead(hidden, weight)) throw mismatch("tokenEntropy", hidden, weight);
   return makeNode("tokenEntropy", [hidden, weight], attrs, { shape: hidden.shape.slice(0, 1), dtype: "f32" });
 }
 
@@ -321,6 +342,20 @@ function matrixDims(x: Node, transposed: boolean): [Dim | undefined, Dim | undef
   const [rows, columns] = x.shape.slice(-2);
   if (rows === undefined || columns === undefined) throw graphError(`matmul: ${formatShape(x.shape)} is not a matrix`);
   return transposed ? [columns, rows] : [rows, columns];
+}
+
+function isHead(hidden: Node, weight: Node): boolean {
+  return hidden.shape.length === 2 && weight.shape.length === 2 && hidden.shape[1] === weight.shape[1];
+}
+
+/** Whether a length is at most another of the same symbols. */
+function fits(length: Dim, total: Dim): boolean {
+  try {
+    minus(total, length);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function expectIds(op: Op, ids: Node): void {

@@ -19,10 +19,10 @@ function rewrite(outputs: readonly Node[], rule: (node: Node) => Node): Node[] {
   const done = new Map<Node, Node>();
   for (const node of topological(outputs)) {
     const inputs = node.inputs.map((x) => done.get(x)!);
-    const rebuilt = inputs.every((x, i) => x === node.inputs[i]) ? node : makeNode(node.op, inputs, node.attrs, node);
+    const same = inputs.every((x, i) => x === node.inputs[i]);
     done.set(
       node,
-      atPath(node.path, () => share(rule(rebuilt))),
+      atPath(node.path, () => share(rule(same ? node : makeNode(node.op, inputs, node.attrs, node)))),
     );
   }
   return outputs.map((output) => done.get(output)!);
@@ -37,7 +37,7 @@ function sharing(): (node: Node) => Node {
     const before = canonical.get(node);
     if (before !== undefined) return before;
     const inputs = node.inputs.map(share);
-    const key = JSON.stringify([node.op, inputs.map((x) => ids.get(x)), node.attrs, node.shape, node.dtype]);
+    const key = JSON.stringify([node.op, inputs.map((x) => ids.get(x)), node.attrs, node.shape, node.dtype], spell);
     let result = known.get(key);
     if (result === undefined) {
       const same = inputs.every((x, i) => x === node.inputs[i]);
@@ -50,6 +50,12 @@ function sharing(): (node: Node) => Node {
     return result;
   };
   return share;
+}
+
+/** JSON writes every number that is not finite as null, and -0 as 0. */
+function spell(_: string, value: unknown): unknown {
+  if (Object.is(value, -0)) return "-0";
+  return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
 }
 
 function reduceNode(node: Node): Node {
@@ -83,7 +89,7 @@ function reduceNode(node: Node): Node {
 function foldScalars(node: NodeOf<"mul">): Node {
   const [a, b] = node.inputs;
   if (a!.op !== "constant" || b!.op !== "constant" || node.shape.length > 0) return node;
-  return o.constant(a!.attrs.values[0]! * b!.attrs.values[0]!);
+  return o.constant(a!.attrs.values[0]! * b!.attrs.values[0]!, [], node.dtype);
 }
 
 /**
@@ -98,7 +104,7 @@ function fuseSums(outputs: readonly Node[]): Node[] {
   for (const node of topological(outputs)) {
     const inputs = node.inputs.map((x) => done.get(x)!);
     const same = inputs.every((x, i) => x === node.inputs[i]);
-    let result = same ? node : makeNode(node.op, inputs, node.attrs, node);
+    let result = same ? node : atPath(node.path, () => makeNode(node.op, inputs, node.attrs, node));
     if (node.op === "add") {
       const at = node.inputs.findLastIndex((x) => x.op === "matmul" && x.shape.length === 2 && uses.get(x) === 1);
       const product = inputs[at];

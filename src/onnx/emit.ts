@@ -11,8 +11,8 @@ import { type LayerOp, lower } from "../graph/lower.ts";
 import { type DType, type Node, type NodeOf, type Op, topological } from "../graph/node.ts";
 import { plus } from "../graph/shape.ts";
 import { simplify } from "../graph/simplify.ts";
-import { invariant } from "../util/errors.ts";
-import { type Attribute, GraphWriter, type Port } from "./writer.ts";
+import { GraphError, invariant } from "../util/errors.ts";
+import { type Attribute, GraphWriter, type Port, SEQUENCE } from "./writer.ts";
 
 /** A compiled program: a model file, and what goes in and comes out. */
 export type Program = {
@@ -165,6 +165,12 @@ function rmsNormPair(
 export function compile(outputs: Readonly<Record<string, Node>>): Program {
   const names = Object.keys(outputs);
   check(outputs);
+  const taken = new Set([SEQUENCE]);
+  for (const node of topological(Object.values(outputs))) if (node.op === "input") taken.add(node.attrs.name);
+  for (const name of names) {
+    if (taken.has(name))
+      throw new GraphError(outputs[name]!.path, `an output cannot be called \`${name}\`: the name is taken`);
+  }
   const nodes = simplify(lower(Object.values(outputs)));
   check(Object.fromEntries(names.map((name, i) => [name, nodes[i]!])));
   const w = new GraphWriter();

@@ -21,7 +21,7 @@ export function sessionOptions({ device, threads }: SessionSettings): InferenceS
     graphOptimizationLevel: "all",
     enableMemPattern: false,
     enableCpuMemArena: true,
-    logSeverityLevel: 3,
+    logSeverityLevel: 4,
     extra: {
       optimization: {
         disable_specified_optimizers:

@@ -7,7 +7,7 @@ import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 import type { Bindings } from "../graph/shape.ts";
 import type { Program } from "../onnx/emit.ts";
-import { messageOf, UserError } from "../util/errors.ts";
+import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import type { Device } from "./devices.ts";
 import type { AdamW } from "./optimizer.ts";
 import type { Arrays, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
@@ -45,7 +45,7 @@ export class Runtime {
     const file = import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js";
     this.#worker = new Worker(new URL(file, import.meta.url), { workerData: settings });
     this.#worker.on("message", (reply: Reply) => this.#settle(reply));
-    this.#worker.on("error", (error) => this.#fail(new Error(`the engine thread died: ${messageOf(error)}`)));
+    this.#worker.on("error", (error) => this.#fail(explainDeath(error)));
     this.#worker.on("exit", (code) => this.#fail(new Error(`the engine thread ended (exit code ${code})`)));
     this.#worker.unref();
   }
@@ -114,4 +114,15 @@ export class Runtime {
     for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();
   }
+}
+
+/** onnxruntime-node is an optional dependency, because its install script fails where it cannot reach a server. */
+function explainDeath(error: unknown): Error {
+  if (codeOf(error) === "ERR_MODULE_NOT_FOUND" && messageOf(error).includes("onnxruntime-node")) {
+    const command = "npm install onnxruntime-node --onnxruntime-node-install=skip";
+    return new UserError(`The package onnxruntime-node is not installed. Install it with: ${command}`, {
+      cause: error,
+    });
+  }
+  return new Error(`the engine thread died: ${messageOf(error)}`, { cause: error });
 }

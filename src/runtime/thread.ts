@@ -6,8 +6,8 @@
  */
 import { createHash } from "node:crypto";
 import { parentPort, workerData } from "node:worker_threads";
-import { InferenceSession, Tensor } from "onnxruntime-node";
-import { type Bindings, evaluateShape } from "../graph/shape.ts";
+import { env, InferenceSession, Tensor } from "onnxruntime-node";
+import { type Bindings, evaluate, evaluateShape } from "../graph/shape.ts";
 import type { Program } from "../onnx/emit.ts";
 import type { Port } from "../onnx/writer.ts";
 import { invariant, messageOf, UserError } from "../util/errors.ts";
@@ -41,6 +41,8 @@ export type ThreadSettings = SessionSettings & { readonly copyMode: CopyMode };
 
 type Loaded = { readonly session: InferenceSession; readonly program: Program };
 
+env.logLevel = "fatal"; // what goes wrong is thrown, and said once by whoever catches it
+
 /** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
 export function makeEngine(settings: ThreadSettings): Calls {
   const sessions: Loaded[] = [];
@@ -70,7 +72,14 @@ export function makeEngine(settings: ThreadSettings): Calls {
       const { session, program } = sessions[request.session]!;
       const feeds = tensors(request, program.inputs);
       for (const symbol of program.symbols) {
-        feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(request.bindings[symbol]!)), [1]);
+        feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(evaluate(symbol, request.bindings))), [1]);
+      }
+      for (const port of program.outputs) {
+        const { buffer } = find(request, port);
+        invariant(
+          buffer instanceof SharedArrayBuffer,
+          `the array for ${port.name} is not in shared memory, so what is written to it here is not seen there`,
+        );
       }
       await runInto(session, feeds, tensors(request, program.outputs), settings.copyMode);
     },

@@ -1,15 +1,16 @@
 /** The rows of a supervised run: fetched, encoded and checked before the first step, so that no bad row ends a run. */
 import type { SftConfig } from "../config/sft.ts";
 import { readRows } from "../data/files.ts";
-import type { Row } from "../data/row.ts";
+import { placeOf, type Row } from "../data/row.ts";
 import { multiTurnEncoder, type SftRow, singleTurnEncoder } from "../data/sft-rows.ts";
 import type { TokenRow } from "../engine/contract.ts";
+import { type ModelConfig, readConfig } from "../models/config.ts";
 import { resolveModel } from "../models/hub.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { formatBytes } from "../util/format.ts";
 import { clearStatus, info, status } from "../util/log.ts";
-import type { TrainContext } from "./sft.ts";
+import type { TrainContext } from "./context.ts";
 
 /** A model's folder; one from the hub is downloaded first. */
 export async function fetchModel(pathOrId: string, { signal, env }: TrainContext): Promise<string> {
@@ -31,7 +32,7 @@ export type Examples = { readonly train: readonly TokenRow[]; readonly validatio
 export async function loadExamples(config: SftConfig, folder: string, context: TrainContext): Promise<Examples> {
   const { tokenizer_path: tokenizerPath } = config.model;
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
-  const encode = encoderOf(config, tokenizer);
+  const encode = withinVocabulary(encoderOf(config, tokenizer), tokenizer, await readConfig(folder));
   const { data } = config;
   const load = (files: readonly string[], most: number) => encodeFiles(files, most, encode, context.signal);
   const train = await load(data.train_files, data.train_max_samples);
@@ -51,6 +52,23 @@ function encoderOf({ data, model }: SftConfig, tokenizer: Tokenizer): (row: Row)
   const { prompt_dict_keys: promptDictKeys, response_dict_keys: responseDictKeys } = data;
   const keys = { promptKey, responseKey, promptDictKeys, responseDictKeys };
   return singleTurnEncoder(tokenizer, { ...template, ...keys, maxLength, truncation });
+}
+
+/** A tokenizer and a model that do not belong together are told apart by a token the model has no row for. */
+function withinVocabulary(
+  encode: (row: Row) => SftRow,
+  { dir, pieceOf }: Tokenizer,
+  { vocabSize }: ModelConfig,
+): (row: Row) => SftRow {
+  return (row) => {
+    const encoded = encode(row);
+    const unknown = encoded.ids.find((id) => id >= vocabSize);
+    if (unknown === undefined) return encoded;
+    throw new UserError(
+      `${placeOf(row)}: the tokenizer in ${dir} gives the token ${unknown} (${JSON.stringify(pieceOf(unknown))}), and the ` +
+        `model's \`vocab_size\` is ${vocabSize}. Use the tokenizer that belongs to the model (\`model.tokenizer_path\`).`,
+    );
+  };
 }
 
 const YIELD_EVERY = 64;

@@ -5,6 +5,7 @@
  * last checkpoint and ends with the same weights and metrics, byte for byte: the order of rows depends on the seed, the
  * arithmetic on the rows, and metrics past the checkpoint are written anew.
  */
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { SftConfig } from "../config/sft.ts";
@@ -13,18 +14,14 @@ import type { MicroBatching, Model, TokenLoss, TokenRow } from "../engine/contra
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { div, mul, neg, sum } from "../graph/ops.ts";
 import { learningRate, type Schedule } from "../nn/schedule.ts";
+import type { Checkpoint } from "../run/checkpoint.ts";
 import { openRun } from "../run/run.ts";
 import { UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
 import { clearStatus, info, warn } from "../util/log.ts";
+import type { TrainContext } from "./context.ts";
 import { Progress } from "./progress.ts";
 import { fetchModel, loadExamples } from "./sft-data.ts";
-
-export type TrainContext = {
-  /** Aborted when the user asks to stop: the run is saved and ends. */
-  readonly signal: AbortSignal;
-  readonly env: Readonly<Record<string, string | undefined>>;
-};
 
 /** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
 const sftLoss: TokenLoss = {
@@ -54,12 +51,17 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
   const { betas, weight_decay: weightDecay, clip_grad: maxNorm } = config.optim;
   const micro = microOf(config);
 
-  const { resume_mode: resumeMode, resume_from_path: resumeFromPath, max_ckpt_to_keep: keep } = config.trainer;
-  await using run = await openRun(config.trainer.default_local_dir, config, { resumeMode, resumeFromPath, keep });
+  const { default_local_dir: dir, resume_mode: resumeMode, resume_from_path: resumeFromPath } = config.trainer;
   const engine = new EmbeddedEngine({ device: config.trainer.device, threads: config.trainer.threads });
   try {
+    // Weights that cannot be read must not cost an earlier run its metrics, nor leave a folder for a run that never was.
+    const isNew = resumeMode === "disable" || (resumeMode === "auto" && !existsSync(dir));
+    const fresh = isNew ? await engine.open({ folder }) : null;
+    await using run = await openRun(dir, config, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
     const { start } = run;
-    const model = await engine.open({ folder: start === null ? folder : modelDir(start.dir) });
+    if (start !== null && start.step >= totalSteps) return sayFinished(start, totalSteps);
+    const isFresh = fresh !== null && start === null;
+    const model = isFresh ? fresh : await engine.open({ folder: start === null ? folder : modelDir(start.dir) });
     const state = start === null ? { totalTokens: 0, skippedSteps: 0 } : parseState(start.state, start.dir);
     if (start !== null && "loader" in state) {
       await model.loadOptimizer(optimizerDir(start.dir));
@@ -67,7 +69,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
     }
     let { totalTokens, skippedSteps } = state;
     const firstStep = (start?.step ?? 0) + 1;
-    announce({ config, model, train, validation, totalSteps, firstStep, dir: run.dir });
+    announce({ config, model, train, validation, totalSteps, start, dir });
 
     const progress = new Progress(firstStep, totalSteps);
     for (let step = firstStep; step <= totalSteps; step++) {
@@ -89,6 +91,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
       }
       const tokens = rows.reduce((total, row) => total + row.ids.length, 0);
       totalTokens += tokens;
+      const timings = progress.trained(tokens);
       const metrics: Record<string, number> = {
         "train/loss": loss!,
         "train/grad_norm": gradNorm,
@@ -98,15 +101,16 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
         "train/skipped_steps": skippedSteps,
       };
 
-      const isLast = step === totalSteps || signal.aborted;
+      // Whether a step is validated does not depend on an interrupt: the metrics are to be those of an unbroken run.
       const isDue = (every: number | "after_each_epoch") =>
-        every === "after_each_epoch" ? batch.isEpochEnd : every > 0 && step % every === 0;
-      const isTested = validation.length > 0 && !signal.aborted && (isLast || isDue(config.trainer.test_freq));
-      if (isTested) metrics["val/loss"] = await validate(model, validation, micro, progress);
-      const finished = progress.end(tokens, metrics);
-      await run.logMetrics(step, { ...metrics, ...finished });
+        step === totalSteps || (every === "after_each_epoch" ? batch.isEpochEnd : every > 0 && step % every === 0);
+      if (validation.length > 0 && isDue(config.trainer.test_freq))
+        metrics["val/loss"] = await validate(model, validation, micro, progress);
+      progress.end(metrics);
+      await run.logMetrics(step, { ...metrics, ...timings });
 
-      if (isLast || isDue(config.trainer.save_freq)) {
+      const isStopping = signal.aborted;
+      if (isStopping || isDue(config.trainer.save_freq)) {
         progress.say("saving");
         const save = async (dir: string) => {
           await model.save(modelDir(dir));
@@ -114,7 +118,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
         };
         await run.saveCheckpoint(step, save, { loader: loader.state(), totalTokens, skippedSteps });
       }
-      if (signal.aborted) return sayStopped(step, totalSteps, run.dir);
+      if (isStopping) return sayStopped(step, totalSteps, run.dir);
     }
     clearStatus();
     info(`Done: ${totalSteps} steps. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`);
@@ -171,17 +175,20 @@ type Announcement = {
   readonly train: readonly TokenRow[];
   readonly validation: readonly TokenRow[];
   readonly totalSteps: number;
-  readonly firstStep: number;
+  readonly start: Checkpoint | null;
   readonly dir: string;
 };
 
-function announce({ config, model, train, validation, totalSteps, firstStep, dir }: Announcement): void {
+function announce({ config, model, train, validation, totalSteps, start, dir }: Announcement): void {
   const rows = `${formatCount(train.length)} rows${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
   const size = `${model.config.family}, ${formatCount(model.parameterCount)} parameters`;
   info(`Training ${config.model.path} (${size}) on ${rows}: ${totalSteps} steps of ${config.data.train_batch_size}.`);
-  if (firstStep > totalSteps) info(`The run in ${dir} has all its ${totalSteps} steps.`);
-  else if (firstStep > 1) info(`Going on after step ${firstStep - 1} of the run in ${dir}.`);
-  else info(`The run folder is ${dir}.`);
+  info(`${start === null ? "" : `Going on from ${start.dir}. `}The run folder is ${dir}.`);
+}
+
+function sayFinished({ step, dir }: Checkpoint, totalSteps: number): void {
+  const more = "Raise `trainer.total_epochs` to train on, or start over with `trainer.resume_mode=disable`.";
+  info(`The run has all its ${totalSteps} steps; the model of step ${step} is in ${modelDir(dir)}. ${more}`);
 }
 
 function sayStopped(step: number, totalSteps: number, dir: string): void {
