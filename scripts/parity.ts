@@ -1,17 +1,19 @@
 /**
- * Compares models with reference values made by Hugging Face transformers: `npm run parity -- DIR…`.
+ * Compares models with reference values made by Hugging Face transformers: `npm run parity -- [--device cpu|webgpu|cuda] DIR…`.
  *
  * A folder holds a model and `reference.safetensors`: input_ids, logits, logprobs, loss and the gradient of every
  * parameter for plain rows; logits of left-padded rows; eight greedy tokens that continue the first row. One line per
  * folder gives the largest errors; the exit code is 1 if a limit is passed.
  */
 import { basename, join } from "node:path";
+import { parseArgs } from "node:util";
 import type { TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import type { EmbeddedModel } from "../src/engine/embedded/model.ts";
 import { div, mul, neg, sum } from "../src/graph/ops.ts";
 import { parameterSpecs } from "../src/models/config.ts";
 import { readAll, type Tensor } from "../src/models/safetensors.ts";
+import { devices } from "../src/runtime/devices.ts";
 import { messageOf } from "../src/util/errors.ts";
 
 export type Parity = {
@@ -151,12 +153,18 @@ export function passes(parity: Parity): boolean {
   return within && parity.greedyMatches === parity.greedyTotal;
 }
 
-async function main(folders: readonly string[]): Promise<number> {
-  if (folders.length === 0) {
-    console.error("Name the folders to compare: npm run parity -- DIR…");
+async function main(args: readonly string[]): Promise<number> {
+  const { values, positionals: folders } = parseArgs({
+    args: [...args],
+    allowPositionals: true,
+    options: { device: { type: "string", default: "cpu" } },
+  });
+  const device = devices.find((name) => name === values.device);
+  if (folders.length === 0 || device === undefined) {
+    console.error("Name the folders to compare: npm run parity -- [--device cpu|webgpu|cuda] DIR…");
     return 2;
   }
-  const engine = new EmbeddedEngine();
+  const engine = new EmbeddedEngine({ device });
   let misses = 0;
   for (const folder of folders) {
     try {

@@ -246,9 +246,9 @@ export function rmsNorm(x: Node, weight: Node, eps: number): Node {
   return makeNode("rmsNorm", [x, weight], { eps }, x);
 }
 
-/** `1 / rms(x)` along the last axis, which stays with size 1; `weight` is there so that it pairs with a `rmsNorm`. */
-export function rmsInverse(x: Node, weight: Node, eps: number): Node {
-  return makeNode("rmsInverse", [x, weight], { eps }, { shape: [...x.shape.slice(0, -1), 1], dtype: x.dtype });
+/** `1 / rms(x)` along the last axis, which stays with size 1. */
+export function rmsInverse(x: Node, eps: number): Node {
+  return makeNode("rmsInverse", [x], { eps }, { shape: [...x.shape.slice(0, -1), 1], dtype: x.dtype });
 }
 
 /**

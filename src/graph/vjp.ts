@@ -98,7 +98,7 @@ const vjp: { [O in Op]: Vjp<O> } = {
   rmsNorm: (y, dy) => {
     const [x, weight] = pair(y);
     const width = x.shape[x.shape.length - 1]!;
-    const inverse = o.rmsInverse(x, weight, y.attrs.eps); // r = 1 / rms(x)
+    const inverse = o.rmsInverse(x, y.attrs.eps); // r = 1 / rms(x)
     const p = o.mul(dy, x);
     // s = Σ dy·x·w per row, as a product with the weight's column: one pass over p.
     const rows = x.shape.slice(0, -1).reduce(timesDim, 1);
@@ -109,9 +109,9 @@ const vjp: { [O in Op]: Vjp<O> } = {
     return [dx, o.reshape(dweight, weight.shape)];
   },
   rmsInverse: (y, dy) => {
-    const [x] = pair(y); // d(1/rms)/dx = -x / (width · rms³)
+    const x = first(y); // d(1/rms)/dx = -x / (width · rms³)
     const width = Number(x.shape[x.shape.length - 1]!);
-    return [o.mul(x, o.mul(o.mul(dy, -1 / width), o.mul(y, o.square(y)))), null];
+    return [o.mul(x, o.mul(o.mul(dy, -1 / width), o.mul(y, o.square(y))))];
   },
   rope: (y, dy) => {
     const [, cos, sin] = triple(y); // a rotation's transpose turns the other way
