@@ -11,6 +11,7 @@ import * as o from "../../src/graph/ops.ts";
 import { grad, headLogits } from "../../src/graph/vjp.ts";
 import { learningRate, type Schedule } from "../../src/nn/schedule.ts";
 import { compile } from "../../src/onnx/emit.ts";
+import { clipFactor } from "../../src/runtime/optimizer.ts";
 import type { Runtime } from "../../src/runtime/runtime.ts";
 import { sharedFloats, sharedInts, Vectors } from "../../src/runtime/vectors.ts";
 import { maskedMean, maskedSum, maskedVar, maskedWhiten } from "../../src/util/statistics.ts";
@@ -215,9 +216,6 @@ async function clippedGradients(inputs: unknown, runtime: Runtime): Promise<unkn
   const norm = await runtime.gradientNorm(vectors);
   return { total_norm: norm, clipped_grads: grads.map((tensor) => scaled(tensor, clipFactor(norm, max_norm))) };
 }
-
-/** As `EmbeddedModel.step` clips, which is torch's clip_grad_norm_. */
-const clipFactor = (norm: number, maxNorm: number): number => Math.min(1, maxNorm / (norm + 1e-6));
 
 /** Vectors for nested tensors, with a way to write and read them in that form. */
 function tensorsLike(tensors: readonly Nested[]) {

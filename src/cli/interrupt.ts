@@ -7,7 +7,7 @@
 import { info } from "../util/log.ts";
 
 /** The exit code of an interrupted program. */
-export const interrupted = 130;
+const interrupted = 130;
 
 const samePressMs = 300;
 
@@ -21,7 +21,7 @@ export async function withInterrupt(work: (signal: AbortSignal) => Promise<void>
       info("Stopping: the run is saved first. Press Ctrl-C again to stop at once.");
       controller.abort();
     } else if (performance.now() - firstAt > samePressMs) {
-      process.exit(interrupted);
+      endAtOnce();
     }
   };
   process.on("SIGINT", onSignal);
@@ -35,6 +35,15 @@ export async function withInterrupt(work: (signal: AbortSignal) => Promise<void>
     process.off("SIGTERM", onSignal);
   }
   return controller.signal.aborted ? interrupted : 0;
+}
+
+/**
+ * Die by the signal itself, which a shell reports as 130 too. `process.exit` would wait for the engine thread to come
+ * out of the pass it is in, and then abort when onnxruntime finds that thread's JavaScript gone.
+ */
+function endAtOnce(): void {
+  process.removeAllListeners("SIGINT");
+  process.kill(process.pid, "SIGINT");
 }
 
 function isAbort(error: unknown): boolean {

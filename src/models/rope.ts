@@ -193,18 +193,22 @@ function yarnScale(factor: number, mscale = 1): number {
   return factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1;
 }
 
-/** Cosines and sines, each [length, headDim / 2], with the attention factor of yarn and longrope multiplied in. */
+/**
+ * Cosines and sines, each [positions, headDim / 2], with the attention factor of yarn and longrope multiplied in.
+ * `length` is that of the sequence, which may be followed by padding; it decides the frequencies of some scalings.
+ */
 export function ropeTables(
   rope: RopeConfig,
   headDim: number,
-  length: number,
+  positions: number,
+  length = positions,
 ): { readonly cos: Float32Array; readonly sin: Float32Array } {
   const frequencies = inverseFrequencies(rope, headDim, length);
   const scale = "attentionFactor" in rope.scaling ? f32(rope.scaling.attentionFactor) : 1;
   const pairs = headDim / 2;
-  const cos = new Float32Array(length * pairs);
-  const sin = new Float32Array(length * pairs);
-  for (let position = 0; position < length; position++) {
+  const cos = new Float32Array(positions * pairs);
+  const sin = new Float32Array(positions * pairs);
+  for (let position = 0; position < positions; position++) {
     for (let pair = 0; pair < pairs; pair++) {
       const angle = f32(position * frequencies[pair]!);
       cos[position * pairs + pair] = f32(Math.cos(angle)) * scale;

@@ -50,6 +50,11 @@ export function gradientNorm(arenas: readonly Arena[]): number {
   return Math.sqrt(total);
 }
 
+/** What brings a gradient of this norm down to `maxNorm`: torch.nn.utils.clip_grad_norm_. */
+export function clipFactor(norm: number, maxNorm: number): number {
+  return Math.min(1, maxNorm / (norm + 1e-6));
+}
+
 /** Update weights and moments in place. */
 export function adamw(arenas: readonly Arena[], o: AdamW): void {
   const [beta1, beta2] = o.betas;

@@ -6,6 +6,8 @@
  */
 import { fixedMicroBatches, type MicroBatch, microBatches } from "../../data/balance.ts";
 import type { ModelConfig } from "../../models/config.ts";
+import { ropeRegime } from "../../models/rope.ts";
+import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
 import { TIME_MULTIPLE } from "./programs.ts";
 import type { Scratch } from "./scratch.ts";
@@ -13,6 +15,8 @@ import type { Scratch } from "./scratch.ts";
 export type Layout = {
   readonly bindings: { readonly batch: number; readonly span: number; readonly n: number };
   readonly time: number;
+  /** The longest sequence, without padding. */
+  readonly length: number;
   readonly arrays: Readonly<Record<string, Int32Array | Float32Array>>;
   /** Row of the batch and index in it, for each counted token. */
   readonly owners: readonly { readonly row: number; readonly at: number }[];
@@ -20,14 +24,22 @@ export type Layout = {
 
 /** Cut a batch into micro-batches of sequences of like length, each small enough for the memory of a step. */
 export function cut(rows: readonly TokenRow[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
-  const lengths = rows.map((row) => row.ids.length);
-  const most = Math.floor(ACTIVATION_BYTES / bytesPerToken(config, Math.max(1, ...lengths)));
-  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: Math.max(1, Math.min(micro.maxTokens, most)) });
-  const groups = fixedMicroBatches(lengths, micro.rows);
-  return groups.flatMap((group) => {
+  // Past the trained length some rope scalings depend on the length: such rows keep to themselves, as if alone.
+  const regimes = Map.groupBy(rows.keys(), (i) => ropeRegime(config.rope, rows[i]!.ids.length));
+  return [...regimes.values()].flatMap((indices) => {
+    const lengths = indices.map((i) => rows[i]!.ids.length);
+    const batches = cutLengths(lengths, micro, config);
+    return batches.map((batch) => ({ ...batch, indices: batch.indices.map((i) => indices[i]!) }));
+  });
+}
+
+function cutLengths(lengths: readonly number[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
+  const most = Math.max(1, Math.floor(ACTIVATION_BYTES / bytesPerToken(config, Math.max(1, ...lengths))));
+  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: Math.min(micro.maxTokens, most) });
+  return fixedMicroBatches(lengths, micro.rows).flatMap((group) => {
     if (group.time * group.indices.length <= most) return [group];
     const own = group.indices.map((index) => lengths[index]!);
-    const finer = microBatches(own, { maxTokens: Math.max(1, most) });
+    const finer = microBatches(own, { maxTokens: most });
     return finer.map(({ indices, time }) => ({ indices: indices.map((i) => group.indices[i]!), time }));
   });
 }
@@ -44,7 +56,7 @@ function bytesPerToken({ layers, width, hidden, heads, vocabSize }: ModelConfig,
 export function layOut(
   rows: readonly TokenRow[],
   indices: readonly number[],
-  options: { heads: readonly HeadName[]; extra: readonly string[]; scratch: Scratch },
+  options: { heads: readonly HeadName[]; extra: readonly string[]; vocabSize: number; scratch: Scratch },
 ): Layout | null {
   const { heads, extra, scratch } = options;
   const shift = heads.includes("scores") ? 0 : 1;
@@ -64,6 +76,7 @@ export function layOut(
   const places: number[] = [];
   indices.forEach((rowIndex, b) => {
     const row = rows[rowIndex]!;
+    checkIds(row.ids, options.vocabSize);
     ids.set(row.ids, b * time);
     for (let t = shift; t < row.ids.length; t++) {
       if (!row.mask[t]) continue;
@@ -100,5 +113,15 @@ export function layOut(
     });
     arrays[`extra/${name}`] = values;
   }
-  return { bindings: { batch, span, n }, time, arrays, owners };
+  return { bindings: { batch, span, n }, time, length: longest, arrays, owners };
+}
+
+function checkIds(ids: Int32Array, vocabSize: number): void {
+  for (const id of ids) {
+    if (id < 0 || id >= vocabSize) {
+      throw new UserError(
+        `The token id ${id} is not in the model's vocabulary of ${vocabSize}: the tokenizer belongs to another model.`,
+      );
+    }
+  }
 }

@@ -10,6 +10,7 @@ import type { ModelConfig, ParameterSpec } from "../../models/config.ts";
 import { ropeRegime, ropeTables } from "../../models/rope.ts";
 import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
 import { saveParameters } from "../../models/weights.ts";
+import { clipFactor } from "../../runtime/optimizer.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
 import { invariant, UserError } from "../../util/errors.ts";
@@ -92,7 +93,7 @@ export class EmbeddedModel implements Model {
       const batches = cut(rows, options.micro, this.config);
       for (const [done, { indices }] of batches.entries()) {
         options.onMicroBatch?.(done, batches.length);
-        const layout = layOut(rows, indices, { heads, extra: [], scratch: this.#scratch });
+        const layout = this.#layOut(rows, indices, heads);
         if (layout === null) continue;
         const outputs = Object.fromEntries(heads.map((head) => [head, this.#scratch.floats(head, layout.bindings.n)]));
         await this.#run(executable, layout, outputs);
@@ -104,14 +105,14 @@ export class EmbeddedModel implements Model {
     });
   }
 
-  /** The logits before each counted token, rows of the vocabulary's size: what `forward` computes log-probs from. */
+  /** The logits after each counted token, rows of the vocabulary's size: what `forward` computes log-probs from. */
   logits(rows: readonly TokenRow[]): Promise<Float32Array[][]> {
     return this.#exclusive(async () => {
       const executable = await this.#executable("logits", () => logitsProgram(this.config));
       const results: Float32Array[][] = rows.map(() => []);
       const { vocabSize } = this.config;
       for (const index of rows.keys()) {
-        const layout = layOut(rows, [index], { heads: ["logprobs"], extra: [], scratch: this.#scratch });
+        const layout = this.#layOut(rows, [index], ["scores"]);
         if (layout === null) continue;
         const logits = this.#scratch.floats("logits", layout.bindings.n * vocabSize);
         await this.#run(executable, layout, { logits });
@@ -125,10 +126,9 @@ export class EmbeddedModel implements Model {
     return this.#exclusive(async () => {
       const totals: Record<string, number> = {};
       const batches = cut(rows, options.micro, this.config);
-      const extra = loss.extra ?? [];
       for (const [done, { indices }] of batches.entries()) {
         options.onMicroBatch?.(done, batches.length);
-        const layout = layOut(rows, indices, { heads: loss.heads, extra, scratch: this.#scratch });
+        const layout = this.#layOut(rows, indices, loss.heads, loss.extra);
         if (layout === null) continue;
         const metrics = await this.#trainMicroBatch(layout, loss, options.scalars ?? {});
         for (const [name, value] of Object.entries(metrics)) totals[name] = (totals[name] ?? 0) + value;
@@ -149,7 +149,7 @@ export class EmbeddedModel implements Model {
       if (!Number.isFinite(gradNorm)) return { gradNorm, isSkipped: true };
       this.#steps++;
       const { lr, betas, eps, weightDecay, maxNorm } = optimizer;
-      const gradScale = Math.min(1, maxNorm / (gradNorm + 1e-6)); // torch.nn.utils.clip_grad_norm_
+      const gradScale = clipFactor(gradNorm, maxNorm);
       await runtime.adamw(vectors, { lr, betas, eps, weightDecay, step: this.#steps, gradScale });
       return { gradNorm, isSkipped: false };
     });
@@ -182,16 +182,23 @@ export class EmbeddedModel implements Model {
       const file = await openForReading(path);
       try {
         const { tensors, metadata } = await readHeader(file, path);
+        const steps = Number(metadata.step);
+        if (!Number.isSafeInteger(steps) || steps < 0)
+          throw new UserError(`${path} does not say how many steps it has seen (\`step\`); use another checkpoint.`);
         for (const { vector, prefix } of moments) {
           vectors.allocate(vector);
-          for (const { name } of specs) {
+          for (const { name, shape } of specs) {
             const info = tensors.get(prefix + name);
             if (info === undefined)
               throw new UserError(`${path} has no tensor \`${prefix + name}\`; it is not of this model.`);
+            if (`${info.shape}` !== `${shape}`)
+              throw new UserError(
+                `${path}: \`${prefix + name}\` is [${info.shape}] where this model has [${shape}]; it is not of this model.`,
+              );
             await readTensor(file, info, vectors.view(vector, name));
           }
         }
-        this.#steps = Number(metadata.step);
+        this.#steps = steps;
       } finally {
         await file.close();
       }
@@ -201,6 +208,15 @@ export class EmbeddedModel implements Model {
   async close(): Promise<void> {
     const groups = await Promise.all([this.#weights, this.#gradients]);
     for (const group of groups) if (group !== null) await this.#parts.runtime.unbind(group);
+  }
+
+  #layOut(
+    rows: readonly TokenRow[],
+    indices: readonly number[],
+    heads: readonly HeadName[],
+    extra: readonly string[] = [],
+  ): Layout | null {
+    return layOut(rows, indices, { heads, extra, vocabSize: this.config.vocabSize, scratch: this.#scratch });
   }
 
   async #trainMicroBatch(
@@ -238,7 +254,7 @@ export class EmbeddedModel implements Model {
     outputs: Readonly<Record<string, Float32Array>>,
     groups: readonly Group[] = [],
   ): Promise<void> {
-    const { cos, sin } = this.#rope(layout.time);
+    const { cos, sin } = this.#rope(layout);
     const arrays = { ...layout.arrays, ...outputs, "rope.cos": cos, "rope.sin": sin };
     await this.#parts.runtime.run(executable, {
       bindings: layout.bindings,
@@ -248,13 +264,13 @@ export class EmbeddedModel implements Model {
   }
 
   /** Tables of cosines and sines for `time` positions; longer ones are made as they are needed. */
-  #rope(time: number): RopeTables {
+  #rope({ time, length: longest }: Layout): RopeTables {
     const { rope, headDim } = this.config;
-    const regime = ropeRegime(rope, time);
+    const regime = ropeRegime(rope, longest);
     const length = (time * headDim) / 2;
     let tables = this.#tables.get(regime);
     if (tables === undefined || tables.cos.length < length) {
-      const made = ropeTables(rope, headDim, time);
+      const made = ropeTables(rope, headDim, time, longest);
       tables = { cos: shared(made.cos), sin: shared(made.sin) };
       this.#tables.set(regime, tables);
     }
