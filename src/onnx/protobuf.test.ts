@@ -71,3 +71,10 @@ test("an empty message is no bytes, and can be part of another", () => {
     { field: 3, type: 2, value: new Uint8Array() },
   ]);
 });
+
+test("a message may have as many fields as a large model has nodes", () => {
+  const inner = new Message();
+  for (let i = 0; i < 300_000; i++) inner.int(1, i);
+  const [only] = read(new Message().message(2, inner).finish());
+  expect(only!.value).toEqual(inner.finish());
+});

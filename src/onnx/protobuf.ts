@@ -10,11 +10,11 @@ export class Message {
 
   /** A whole number field (int32, int64, enum). */
   int(field: number, value: number): this {
-    return this.#raw(varint(field * 8), varint(value));
+    return this.#raw([varint(field * 8), varint(value)]);
   }
 
   float(field: number, value: number): this {
-    return this.#raw(varint(field * 8 + 5), new Uint8Array(Float32Array.of(value).buffer));
+    return this.#raw([varint(field * 8 + 5), new Uint8Array(Float32Array.of(value).buffer)]);
   }
 
   string(field: number, value: string): this {
@@ -22,12 +22,12 @@ export class Message {
   }
 
   bytes(field: number, value: Uint8Array): this {
-    return this.#raw(varint(field * 8 + 2), varint(value.length), value);
+    return this.#raw([varint(field * 8 + 2), varint(value.length), value]);
   }
 
   message(field: number, value: Message): this {
-    this.#raw(varint(field * 8 + 2), varint(value.#size));
-    return this.#raw(...value.#parts);
+    this.#raw([varint(field * 8 + 2), varint(value.#size)]);
+    return this.#raw(value.#parts);
   }
 
   /** The bytes of the whole message. */
@@ -41,7 +41,7 @@ export class Message {
     return result;
   }
 
-  #raw(...parts: readonly Uint8Array[]): this {
+  #raw(parts: readonly Uint8Array[]): this {
     for (const part of parts) {
       this.#parts.push(part);
       this.#size += part.length;
