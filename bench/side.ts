@@ -5,7 +5,6 @@
  * every line in is a command, and every line out the JSON that answers it. The end of the input ends the process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { createInterface } from "node:readline";
 import * as z from "zod";
 
@@ -20,12 +19,14 @@ export class Side {
   versions: Readonly<Record<string, string>> = {};
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
+  readonly #closed: Promise<unknown>;
   #errors = "";
 
   private constructor(name: string, { file, args, env }: Command) {
     this.name = name;
     this.#child = spawn(file, args, { stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, ...env } });
     this.#child.on("error", (error) => this.#note(error.message));
+    this.#closed = new Promise((resolve) => this.#child.once("close", resolve));
     this.#child.stdin?.on("error", () => {}); // a process that died is noticed where its answer is awaited
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => this.#note(text));
     this.#lines = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator](); // piped, so it is there
@@ -43,18 +44,15 @@ export class Side {
     this.#child.stdin?.write(`${command}\n`);
     const line = await this.#lines.next();
     if (!line.done) return answer.parse(JSON.parse(line.value));
-    if (this.#child.exitCode === null && this.#child.signalCode === null && this.#child.pid !== undefined) {
-      await once(this.#child, "close");
-    }
+    await this.#closed;
     const end = this.#child.signalCode ?? `code ${this.#child.exitCode}`;
     throw new Error(`${this.name} ended with ${end}:\n${this.#errors.trim()}`);
   }
 
   /** Let the process end. */
   async stop(): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null || this.#child.pid === undefined) return;
     this.#child.stdin?.end();
-    await once(this.#child, "close");
+    await this.#closed;
   }
 
   /** Keep the end of what it said on standard error, to explain its death. */

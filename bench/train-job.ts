@@ -33,7 +33,7 @@ export type Step = z.infer<typeof stepSchema>;
 
 /** torch's defaults but for the rate, which moves the loss visibly in a few steps. */
 export const optimizer = {
-  lr: 1e-4,
+  lr: 2e-5,
   betas: [0.9, 0.999],
   eps: 1e-8,
   weightDecay: 0.01,
@@ -53,3 +53,19 @@ export function batchOf(job: TrainJob): { readonly rows: readonly TokenRow[]; re
   const rows = job.rows.map((ids) => ({ ids: Int32Array.from(ids), mask: ids.map((_, t) => Number(t > 0)) }));
   return { rows, count: rows.reduce((total, { ids }) => total + ids.length - 1, 0) };
 }
+
+/** The answer of `train-shares.ts`: where the time of one step of ours goes, in seconds. */
+export const sharesSchema = z.object({
+  /** One call of the training graph, and what of it lies inside the graph. */
+  run: z.number(),
+  graph: z.number(),
+  products: z.object({ seconds: z.number(), flops: z.number() }),
+  /** By how much a call is longer when every output is copied. */
+  copies: z.number(),
+  /** Rows added to the embedding's gradient, norm, AdamW. */
+  optimizer: z.number(),
+  plain: z.object({ shape: z.string(), flopsPerSecond: z.number() }),
+  /** The graph's operations by time, longest first. */
+  operations: z.array(z.object({ name: z.string(), seconds: z.number() })),
+});
+export type Shares = z.infer<typeof sharesSchema>;

@@ -23,12 +23,28 @@ def main() -> None:
     os.dup2(2, 1)
     job: dict[str, Any] = json.loads(sys.stdin.readline())
     step = make_step(job)
-    answer(out, {"ready": {"torch": torch.__version__, "transformers": transformers.__version__}})
+    answer(
+        out,
+        {
+            "ready": {
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            }
+        },
+    )
     for _ in sys.stdin:
         start = time.perf_counter()
         loss, grad_norm = step()
         seconds = time.perf_counter() - start
-        answer(out, {"seconds": seconds, "loss": loss, "gradNorm": grad_norm, "peakBytes": peak_bytes()})
+        answer(
+            out,
+            {
+                "seconds": seconds,
+                "loss": loss,
+                "gradNorm": grad_norm,
+                "peakBytes": peak_bytes(),
+            },
+        )
 
 
 def make_step(job: dict[str, Any]) -> Callable[[], tuple[float, float]]:
@@ -70,7 +86,11 @@ def peak_bytes() -> int:
     """The most memory this process has had in use."""
     status = Path("/proc/self/status")
     if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        line = next(
+            line
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM:")
+        )
         return int(line.split()[1]) * 1024
     import resource  # not on every system
 
