@@ -89,7 +89,7 @@ async function prepare(config: ModelConfig, job: TrainJob): Promise<PreparedStep
     arrays[gradName(name)] = vectors.view("grad", name);
   }
 
-  const built = trainProgram(config, meanLoss, false);
+  const built = trainProgram(config, meanLoss, { isAdding: false, parts: layout.parts });
   const tensors = (ports: readonly Port[]) =>
     Object.fromEntries(
       ports.map((port) => {

@@ -97,8 +97,8 @@ export class Loader {
     if (saved.shuffle !== shuffle || (shuffle && saved.seed !== seed))
       throw new UserError(
         `The checkpoint was made with shuffle ${saved.shuffle} and seed ${saved.seed}, and now they are ${shuffle} and ` +
-          `${seed}, so rows would come twice or not at all. Set \`data.shuffle=${saved.shuffle}\` and ` +
-          `\`data.seed=${saved.seed}\`, or start over with \`trainer.resume_mode=disable\`.`,
+          `${seed}, so rows would come twice or not at all. Give it what it was made with, or start over with ` +
+          "`trainer.resume_mode=disable`.",
       );
     this.#epoch = saved.epoch;
     this.#position = Math.min(saved.position, rows);

@@ -103,6 +103,8 @@ export type Model = {
 export type ModelSpec = {
   /** A Hugging Face folder. */
   readonly folder: string;
+  /** The folder whose tokenizer is saved with the weights; `folder` unless said otherwise. It must outlive the model. */
+  readonly tokenizerFolder?: string;
   /** `value` gives a language model a new value head where the checkpoint has none; `seed` draws its weights. */
   readonly head?: "lm" | "value" | "score";
   readonly seed?: number;

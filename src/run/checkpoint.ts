@@ -35,8 +35,15 @@ export async function saveCheckpoint(
     await writePointer(dir, step);
   } catch (error) {
     await rm(temporary, { recursive: true, force: true }).catch(() => {});
-    throw explainWrite(target, error);
+    throw explainSave(target, error);
   }
+}
+
+/** Name the checkpoint, not the file under a temporary name that the disk refused. */
+function explainSave(target: string, error: unknown): unknown {
+  const reason = error instanceof UserError ? error.cause : error;
+  const explained = explainWrite(target, reason);
+  return explained === reason ? error : explained;
 }
 
 /** Delete the oldest checkpoints beyond `keep`, never the one the pointer names. */

@@ -9,7 +9,7 @@ import { UserError } from "../util/errors.ts";
 import { info, setLevel } from "../util/log.ts";
 import { Random } from "../util/random.ts";
 import { isTiming, readMetrics } from "./metrics.ts";
-import { openRun, type Run, type RunOptions } from "./run.ts";
+import { claimRun, type Run, type RunOptions } from "./run.ts";
 
 let root: string;
 let dir: string;
@@ -35,12 +35,8 @@ const checkpoints = async () => (await readdir(dir)).filter((name) => name.start
 
 /** Open, do something, close, whatever happens. */
 async function inRun<T>(options: RunOptions, body: (run: Run) => Promise<T>, where = dir): Promise<T> {
-  const run = await openRun(where, config, options);
-  try {
-    return await body(run);
-  } finally {
-    await run.close();
-  }
+  await using claim = await claimRun(where, options);
+  return await body(await claim.begin(config));
 }
 
 /** A step as a trainer takes it: its metrics, then a checkpoint that holds one file. */
@@ -181,7 +177,7 @@ describe("resuming", () => {
       await steps(2);
       if (what.endsWith("state")) await mkdir(join(dir, "global_step_7"));
       const options = { resumeMode: "resume_path", resumeFromPath: path() } as const;
-      const error: unknown = await openRun(dir, config, options).catch((thrown: unknown) => thrown);
+      const error: unknown = await claimRun(dir, options).catch((thrown: unknown) => thrown);
       expect(error).toBeInstanceOf(UserError);
       expect(String(error)).toMatch(message);
       expect(await inRun({}, async (run) => run.start?.step)).toBe(2);
@@ -304,7 +300,7 @@ function probeMount(): boolean {
 
 test("a folder that cannot be made is explained", async () => {
   await writeFile(join(root, "file"), "");
-  const error: unknown = await openRun(join(root, "file", "run"), config).catch((thrown: unknown) => thrown);
+  const error: unknown = await claimRun(join(root, "file", "run")).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(UserError);
   expect(String(error)).toMatch(/a part of the path is a file, not a folder/);
 });
@@ -340,7 +336,7 @@ describe("the lock", () => {
   test("of a living process is refused with its number and folder, and given free by its end", async () => {
     const holder = start(dir, "hold");
     expect(await firstLine(holder)).toBe(`open ${holder.pid}`);
-    const error: unknown = await openRun(dir, config).catch((thrown: unknown) => thrown);
+    const error: unknown = await claimRun(dir).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(UserError);
     expect(String(error)).toContain(`${dir} is being written by process ${holder.pid}.`);
     holder.kill("SIGKILL");
@@ -350,7 +346,7 @@ describe("the lock", () => {
 
   test("refuses a second opening by the same process", async () => {
     await inRun({}, async () => {
-      await expect(openRun(dir, config)).rejects.toThrow(`is being written by process ${process.pid}.`);
+      await expect(claimRun(dir)).rejects.toThrow(`is being written by process ${process.pid}.`);
     });
   });
 
@@ -365,7 +361,8 @@ describe("the lock", () => {
   });
 
   const liveOtherThan = async (change: (owner: Record<string, unknown>) => void): Promise<void> => {
-    const run = await openRun(dir, config);
+    await mkdir(dir);
+    const run = await claimRun(dir);
     const owner = JSON.parse(await readFile(join(dir, "run.lock"), "utf8"));
     await run.close();
     change(owner);
@@ -393,7 +390,7 @@ describe("the lock", () => {
     await liveOtherThan((owner) => {
       owner.host = "elsewhere";
     });
-    await expect(openRun(dir, config)).rejects.toThrow(`process ${process.pid} on elsewhere.`);
+    await expect(claimRun(dir)).rejects.toThrow(`process ${process.pid} on elsewhere.`);
     const twoMinutesAgo = new Date(Date.now() - 120_000);
     await utimes(join(dir, "run.lock"), twoMinutesAgo, twoMinutesAgo);
     await inRun({}, async () => {});
@@ -453,3 +450,18 @@ async function withoutTimings(where: string): Promise<string[]> {
     JSON.stringify([n, Object.entries(data).filter(([name]) => !isTiming(name))]),
   );
 }
+
+describe("a claim", () => {
+  test("that never begins changes nothing in a folder that was there, and leaves no folder that was not", async () => {
+    await steps(2);
+    const before = await readdir(dir);
+    const text = await metricsText();
+    await (await claimRun(dir, { resumeMode: "disable" })).close();
+    expect(await readdir(dir)).toEqual(before);
+    expect(await metricsText()).toBe(text);
+    expect(await pointer()).toBe("2");
+
+    await (await claimRun(join(root, "new", "deep", "run"))).close();
+    expect(await readdir(root)).toEqual(["run"]);
+  });
+});

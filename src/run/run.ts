@@ -1,12 +1,14 @@
 /**
- * The run folder, opened for writing by one process.
+ * The run folder, held by one process.
  *
- * Opening decides where training starts and brings the folder to that moment: leftovers of a killed process go, the
- * pointer names the start, and the metrics end at its step. From then on the order is: log the metrics of step N, then
- * save checkpoint N. A kill between the two repeats step N; the other order would lose its metrics.
+ * Claiming it finds where training starts and changes nothing, so that whatever turns out to be wrong (weights, data,
+ * device) costs an earlier run no byte. `begin` then brings the folder to that moment: the pointer names the start, and
+ * the metrics end at its step. From then on the order is: log the metrics of step N, then save checkpoint N. A kill
+ * between the two repeats step N; the other order would lose its metrics.
  */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { mkdir, rmdir } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
 import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
 import { mirrorTo, warn } from "../util/log.ts";
@@ -27,27 +29,88 @@ export type RunOptions = {
   readonly keep?: number | null;
 };
 
-/** Open `dir` for a run of `config`; a folder that another process writes to is refused. */
-export async function openRun(dir: string, config: unknown, options: RunOptions = {}): Promise<Run> {
-  const { resumeMode = "auto", keep = null } = options;
+/** Claim `dir` for a run; a folder that another process holds is refused. */
+export async function claimRun(dir: string, options: RunOptions = {}): Promise<RunClaim> {
+  const { resumeMode = "auto", resumeFromPath = null, keep = null } = options;
+  invariant(keep === null || keep >= 1, `keep is ${keep}, and a run keeps at least one checkpoint`);
+  let created: string | undefined;
   try {
-    await mkdir(dir, { recursive: true });
+    created = await mkdir(dir, { recursive: true });
   } catch (error) {
     throw explainWrite(dir, error);
   }
   const lock = await takeLock(lockPath(dir), dir);
   try {
     await clearLeftovers(dir);
-    const start = await findStart(dir, resumeMode, options.resumeFromPath ?? null);
-    await pointAt(dir, start);
-    // A kill may have come between a save and its deletions. Starting over deletes nothing before the first save.
-    if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
-    await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
-    const metrics = await MetricsFile.open(dir, start?.step ?? null);
-    return new Run({ dir, start, keep, lock, metrics, stopLog: mirrorLog(dir) });
+    const start = await findStart(dir, resumeMode, resumeFromPath);
+    return new RunClaim({ dir, start, keep, resumeMode, lock, created });
   } catch (error) {
     await lock.release();
     throw explainWrite(dir, error);
+  }
+}
+
+type Claimed = {
+  readonly dir: string;
+  readonly start: Checkpoint | null;
+  readonly keep: number | null;
+  readonly resumeMode: ResumeMode;
+  readonly lock: Lock;
+  /** The topmost folder that claiming made; undefined when `dir` was there. */
+  readonly created: string | undefined;
+};
+
+/** A run folder that this process holds; `close` gives it free, and takes it away again if nothing ever began in it. */
+export class RunClaim {
+  readonly dir: string;
+  /** What training goes on from; null at the very beginning. */
+  readonly start: Checkpoint | null;
+  readonly #claimed: Claimed;
+  #run: Run | null = null;
+
+  constructor(claimed: Claimed) {
+    this.dir = claimed.dir;
+    this.start = claimed.start;
+    this.#claimed = claimed;
+  }
+
+  /** Bring the folder to the start and open it for writing. */
+  async begin(config: unknown): Promise<Run> {
+    const { dir, start, keep, resumeMode } = this.#claimed;
+    try {
+      await pointAt(dir, start);
+      // A kill may have come between a save and its deletions. Starting over deletes nothing before the first save.
+      if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
+      await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
+      const metrics = await MetricsFile.open(dir, start?.step ?? null);
+      this.#run = new Run({ dir, start, keep, metrics, stopLog: mirrorLog(dir) });
+      return this.#run;
+    } catch (error) {
+      throw explainWrite(dir, error);
+    }
+  }
+
+  async close(): Promise<void> {
+    const { lock, created } = this.#claimed;
+    await this.#run?.close();
+    await lock.release();
+    if (this.#run === null && created !== undefined) await removeEmpty(this.dir, created);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** Remove folders from `from` up to `to` as long as they are empty. */
+async function removeEmpty(from: string, to: string): Promise<void> {
+  const top = resolve(to);
+  for (let path = resolve(from); path.startsWith(top); path = dirname(path)) {
+    const isGone = await rmdir(path).then(
+      () => true,
+      () => false, // something is in it: not ours to remove
+    );
+    if (!isGone) return;
   }
 }
 
@@ -55,21 +118,18 @@ type Parts = {
   readonly dir: string;
   readonly start: Checkpoint | null;
   readonly keep: number | null;
-  readonly lock: Lock;
   readonly metrics: MetricsFile;
   readonly stopLog: () => void;
 };
 
-/** A run folder that this process holds; `close` gives it free. */
+/** A run that is being written; its claim closes it. */
 export class Run {
   readonly dir: string;
-  /** What training goes on from; null at the very beginning. */
   readonly start: Checkpoint | null;
   readonly #parts: Parts;
   #savedStep: number;
 
   constructor(parts: Parts) {
-    invariant(parts.keep === null || parts.keep >= 1, `keep is ${parts.keep}, and a run keeps at least one checkpoint`);
     this.dir = parts.dir;
     this.start = parts.start;
     this.#parts = parts;
@@ -101,11 +161,6 @@ export class Run {
   async close(): Promise<void> {
     this.#parts.stopLog();
     await this.#parts.metrics.close();
-    await this.#parts.lock.release();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
   }
 }
 

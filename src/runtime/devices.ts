@@ -34,9 +34,18 @@ export function sessionOptions({ device, threads }: SessionSettings): InferenceS
 /** The error for a session that could not be made on a device. */
 export function explainDevice(device: Device, error: unknown): Error {
   if (device === "cpu") return error instanceof Error ? error : new Error(messageOf(error));
+  const remedy =
+    device === "cuda"
+      ? "the CUDA build of onnxruntime-node and its libraries"
+      : "a graphics driver (Vulkan, Metal or D3D12)";
   return new UserError(
-    `The device \`${device}\` cannot be used here: ${messageOf(error)} Set \`trainer.device=cpu\`, or install the ` +
-      `${device === "cuda" ? "CUDA build of onnxruntime-node and its libraries" : "graphics driver (Vulkan, Metal or D3D12)"}.`,
+    `The device \`${device}\` cannot be used here (${reasonOf(error)}). Set \`trainer.device=cpu\`, or install ${remedy}.`,
     { cause: error },
   );
+}
+
+/** onnxruntime's own words, without the place in its source that they begin with. */
+function reasonOf(error: unknown): string {
+  const words = messageOf(error).replace(/^\/\S.* was false\. /s, "");
+  return words.split("\n")[0]!.trim().replace(/\.$/, "");
 }

@@ -1,4 +1,5 @@
 /** The rows of a supervised run: fetched, encoded and checked before the first step, so that no bad row ends a run. */
+import { createHash } from "node:crypto";
 import type { SftConfig } from "../config/sft.ts";
 import { readRows } from "../data/files.ts";
 import { placeOf, type Row } from "../data/row.ts";
@@ -26,7 +27,13 @@ export async function fetchModel(pathOrId: string, { signal, env }: TrainContext
   }
 }
 
-export type Examples = { readonly train: readonly TokenRow[]; readonly validation: readonly TokenRow[] };
+export type Examples = {
+  readonly train: readonly TokenRow[];
+  readonly validation: readonly TokenRow[];
+  readonly tokenizerFolder: string;
+  /** Equal for equal training rows, in order. */
+  readonly fingerprint: string;
+};
 
 /** Read and encode the training and validation rows. */
 export async function loadExamples(config: SftConfig, folder: string, context: TrainContext): Promise<Examples> {
@@ -37,7 +44,14 @@ export async function loadExamples(config: SftConfig, folder: string, context: T
   const load = (files: readonly string[], most: number) => encodeFiles(files, most, encode, context.signal);
   const train = await load(data.train_files, data.train_max_samples);
   if (train.length === 0) throw new UserError("`data.train_files` gives no row to learn from.");
-  return { train, validation: await load(data.val_files, data.val_max_samples) };
+  const validation = await load(data.val_files, data.val_max_samples);
+  return { train, validation, tokenizerFolder: tokenizer.dir, fingerprint: fingerprintOf(train) };
+}
+
+function fingerprintOf(rows: readonly TokenRow[]): string {
+  const hash = createHash("sha256");
+  for (const { ids, mask } of rows) hash.update(`${ids.length}:`).update(ids).update(Uint8Array.from(mask));
+  return hash.digest("hex");
 }
 
 function encoderOf({ data, model }: SftConfig, tokenizer: Tokenizer): (row: Row) => SftRow {

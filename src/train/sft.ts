@@ -5,7 +5,6 @@
  * last checkpoint and ends with the same weights and metrics, byte for byte: the order of rows depends on the seed, the
  * arithmetic on the rows, and metrics past the checkpoint are written anew.
  */
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { SftConfig } from "../config/sft.ts";
@@ -15,7 +14,7 @@ import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { div, mul, neg, sum } from "../graph/ops.ts";
 import { learningRate, type Schedule } from "../nn/schedule.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
-import { openRun } from "../run/run.ts";
+import { claimRun } from "../run/run.ts";
 import { UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
 import { clearStatus, info, warn } from "../util/log.ts";
@@ -32,12 +31,19 @@ const sftLoss: TokenLoss = {
 };
 
 /** What a checkpoint remembers besides weights and optimizer. */
-const SftState = z.object({ loader: z.unknown(), totalTokens: z.number(), skippedSteps: z.number() });
+const SftState = z.object({
+  loader: z.unknown(),
+  /** Of the encoded training rows. */
+  fingerprint: z.string(),
+  totalTokens: z.number(),
+  skippedSteps: z.number(),
+});
+const newState = { loader: null, totalTokens: 0, skippedSteps: 0 };
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainSft(config: SftConfig, { signal, env }: TrainContext): Promise<void> {
   const folder = await fetchModel(config.model.path, { signal, env });
-  const { train, validation } = await loadExamples(config, folder, { signal, env });
+  const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, { signal, env });
   const { train_batch_size: batchSize } = config.data;
   const loader = new Loader({
     rows: train.length,
@@ -54,19 +60,16 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
   const { default_local_dir: dir, resume_mode: resumeMode, resume_from_path: resumeFromPath } = config.trainer;
   const engine = new EmbeddedEngine({ device: config.trainer.device, threads: config.trainer.threads });
   try {
-    // Weights that cannot be read must not cost an earlier run its metrics, nor leave a folder for a run that never was.
-    const isNew = resumeMode === "disable" || (resumeMode === "auto" && !existsSync(dir));
-    const fresh = isNew ? await engine.open({ folder }) : null;
-    await using run = await openRun(dir, config, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
-    const { start } = run;
+    await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
+    const { start } = claim;
     if (start !== null && start.step >= totalSteps) return sayFinished(start, totalSteps);
-    const isFresh = fresh !== null && start === null;
-    const model = isFresh ? fresh : await engine.open({ folder: start === null ? folder : modelDir(start.dir) });
-    const state = start === null ? { totalTokens: 0, skippedSteps: 0 } : parseState(start.state, start.dir);
-    if (start !== null && "loader" in state) {
+    const model = await engine.open({ folder: start === null ? folder : modelDir(start.dir), tokenizerFolder });
+    const state = start === null ? newState : parseState(start.state, { dir: start.dir, fingerprint });
+    if (start !== null) {
       await model.loadOptimizer(optimizerDir(start.dir));
       loader.restore(state.loader);
     }
+    const run = await claim.begin(config);
     let { totalTokens, skippedSteps } = state;
     const firstStep = (start?.step ?? 0) + 1;
     announce({ config, model, train, validation, totalSteps, start, dir });
@@ -116,7 +119,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
           await model.save(modelDir(dir));
           await model.saveOptimizer(optimizerDir(dir));
         };
-        await run.saveCheckpoint(step, save, { loader: loader.state(), totalTokens, skippedSteps });
+        await run.saveCheckpoint(step, save, { loader: loader.state(), fingerprint, totalTokens, skippedSteps });
       }
       if (isStopping) return sayStopped(step, totalSteps, run.dir);
     }
@@ -163,10 +166,18 @@ function microOf({ data }: SftConfig): MicroBatching {
 const modelDir = (checkpoint: string): string => join(checkpoint, "actor");
 const optimizerDir = (checkpoint: string): string => join(checkpoint, "actor", "optimizer");
 
-function parseState(state: unknown, dir: string) {
+function parseState(state: unknown, { dir, fingerprint }: { dir: string; fingerprint: string }) {
   const parsed = SftState.safeParse(state);
-  if (parsed.success) return parsed.data;
-  throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
+  if (!parsed.success) {
+    throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
+  }
+  if (parsed.data.fingerprint !== fingerprint) {
+    throw new UserError(
+      `${dir} was made with other training rows. Give the same files, limits and template, or start over with ` +
+        "`trainer.resume_mode=disable`.",
+    );
+  }
+  return parsed.data;
 }
 
 type Announcement = {

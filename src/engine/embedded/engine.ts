@@ -1,6 +1,8 @@
 /** The embedded engine: models on onnxruntime in this process, one engine thread for all of them. */
+import { input, neg } from "../../graph/ops.ts";
 import { parameterSpecs, readConfig, withHead } from "../../models/config.ts";
 import { loadParameters } from "../../models/weights.ts";
+import { compile } from "../../onnx/emit.ts";
 import { Runtime, type RuntimeOptions } from "../../runtime/runtime.ts";
 import { Vectors } from "../../runtime/vectors.ts";
 import { Random } from "../../util/random.ts";
@@ -15,7 +17,8 @@ export class EmbeddedEngine implements Engine {
   }
 
   /** Load a Hugging Face folder. */
-  async open({ folder, head, seed = 0 }: ModelSpec): Promise<EmbeddedModel> {
+  async open({ folder, tokenizerFolder = folder, head, seed = 0 }: ModelSpec): Promise<EmbeddedModel> {
+    await this.#runtime.load(compile({ y: neg(input("x", [1])) })); // a device that is not there says so now
     const read = await readConfig(folder);
     const config = head === undefined ? read : withHead(read, head);
     const specs = parameterSpecs(config);
@@ -31,7 +34,7 @@ export class EmbeddedEngine implements Engine {
           weights[i] = random.normal(0, spread);
         });
     }
-    return new EmbeddedModel({ runtime: this.#runtime, folder, config, specs, vectors });
+    return new EmbeddedModel({ runtime: this.#runtime, tokenizerFolder, config, specs, vectors });
   }
 
   async close(): Promise<void> {

@@ -9,11 +9,13 @@ import type { ModelConfig } from "../../models/config.ts";
 import { ropeRegime } from "../../models/rope.ts";
 import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
-import { TIME_MULTIPLE } from "./programs.ts";
+import type { Parts } from "./programs.ts";
 import type { Scratch } from "./scratch.ts";
 
 export type Layout = {
   readonly bindings: { readonly batch: number; readonly span: number; readonly n: number };
+  /** The kind of program that runs it: time is `parts * span`. */
+  readonly parts: Parts;
   readonly time: number;
   /** The longest sequence, without padding. */
   readonly length: number;
@@ -44,6 +46,9 @@ function cutLengths(lengths: readonly number[], micro: MicroBatching, config: Mo
   });
 }
 
+/** Below this length attention is not worth cutting. */
+const SHORT = 96;
+
 /** What the activations of one micro-batch may take. Fixed, so that a run is cut alike on every machine. */
 const ACTIVATION_BYTES = 6e9;
 
@@ -62,8 +67,9 @@ export function layOut(
   const shift = heads.includes("scores") ? 0 : 1;
   const batch = indices.length;
   const longest = Math.max(...indices.map((i) => rows[i]!.ids.length));
-  const span = Math.ceil(longest / TIME_MULTIPLE);
-  const time = span * TIME_MULTIPLE;
+  const parts = longest < SHORT ? 1 : 4;
+  const span = Math.ceil(longest / parts);
+  const time = span * parts;
   const size = batch * time;
 
   const owners: { row: number; at: number }[] = [];
@@ -113,7 +119,7 @@ export function layOut(
     });
     arrays[`extra/${name}`] = values;
   }
-  return { bindings: { batch, span, n }, time, length: longest, arrays, owners };
+  return { bindings: { batch, span, n }, parts, time, length: longest, arrays, owners };
 }
 
 function checkIds(ids: Int32Array, vocabSize: number): void {

@@ -33,6 +33,7 @@ import {
   gradName,
   logitsProgram,
   metricName,
+  type Parts,
   sumName,
   type TrainProgram,
   trainProgram,
@@ -41,7 +42,8 @@ import { Scratch } from "./scratch.ts";
 
 export type ModelParts = {
   readonly runtime: Runtime;
-  readonly folder: string;
+  /** Where `save` takes the tokenizer from. */
+  readonly tokenizerFolder: string;
   readonly config: ModelConfig;
   readonly specs: readonly ParameterSpec[];
   readonly vectors: Vectors;
@@ -85,8 +87,6 @@ export class EmbeddedModel implements Model {
   forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]> {
     return this.#exclusive(async () => {
       const temperature = options.temperature ?? 1;
-      const key = `forward ${heads} ${temperature}`;
-      const executable = await this.#executable(key, () => forwardProgram(this.config, heads, temperature));
       const results = rows.map((row) =>
         Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
       );
@@ -95,6 +95,10 @@ export class EmbeddedModel implements Model {
         options.onMicroBatch?.(done, batches.length);
         const layout = this.#layOut(rows, indices, heads);
         if (layout === null) continue;
+        const { parts } = layout;
+        const key = `forward ${heads} ${temperature} ${parts}`;
+        const build = () => forwardProgram(this.config, heads, { temperature, parts });
+        const executable = await this.#executable(key, build);
         const outputs = Object.fromEntries(heads.map((head) => [head, this.#scratch.floats(head, layout.bindings.n)]));
         await this.#run(executable, layout, outputs);
         layout.owners.forEach(({ row, at }, i) => {
@@ -108,12 +112,13 @@ export class EmbeddedModel implements Model {
   /** The logits after each counted token, rows of the vocabulary's size: what `forward` computes log-probs from. */
   logits(rows: readonly TokenRow[]): Promise<Float32Array[][]> {
     return this.#exclusive(async () => {
-      const executable = await this.#executable("logits", () => logitsProgram(this.config));
       const results: Float32Array[][] = rows.map(() => []);
       const { vocabSize } = this.config;
       for (const index of rows.keys()) {
         const layout = this.#layOut(rows, [index], ["scores"]);
         if (layout === null) continue;
+        const { parts } = layout;
+        const executable = await this.#executable(`logits ${parts}`, () => logitsProgram(this.config, parts));
         const logits = this.#scratch.floats("logits", layout.bindings.n * vocabSize);
         await this.#run(executable, layout, { logits });
         results[index] = layout.owners.map((_, i) => logits.slice(i * vocabSize, (i + 1) * vocabSize));
@@ -156,9 +161,10 @@ export class EmbeddedModel implements Model {
   }
 
   save(dir: string, format: SaveFormat = "F32"): Promise<void> {
-    const { config, specs, folder } = this.#parts;
+    const { config, specs, tokenizerFolder } = this.#parts;
     const get = (spec: ParameterSpec) => this.weights(spec.name);
-    return this.#exclusive(() => saveParameters(dir, config, specs, get, { dtype: format, tokenizerFrom: folder }));
+    const options = { dtype: format, tokenizerFrom: tokenizerFolder };
+    return this.#exclusive(() => saveParameters(dir, config, specs, get, options));
   }
 
   saveOptimizer(dir: string): Promise<void> {
@@ -226,7 +232,7 @@ export class EmbeddedModel implements Model {
   ): Promise<Record<string, number>> {
     const { runtime, vectors } = this.#parts;
     const isAdding = this.#hasGradient;
-    const trainer = await this.#trainer(loss, isAdding);
+    const trainer = await this.#trainer(loss, { isAdding, parts: layout.parts });
     const outputs: Record<string, Float32Array> = {};
     for (const name of trainer.metrics) outputs[metricName(name)] = this.#scratch.floats(metricName(name), 1);
     for (const name of loss.scalars ?? []) {
@@ -286,11 +292,11 @@ export class EmbeddedModel implements Model {
     return executable;
   }
 
-  #trainer(loss: TokenLoss, isAdding: boolean): Promise<Trainer> {
-    const key = `${loss.key} ${isAdding}`;
+  #trainer(loss: TokenLoss, kind: { isAdding: boolean; parts: Parts }): Promise<Trainer> {
+    const key = `${loss.key} ${kind.isAdding} ${kind.parts}`;
     let trainer = this.#trainers.get(key);
     if (trainer === undefined) {
-      const built = trainProgram(this.config, loss, isAdding);
+      const built = trainProgram(this.config, loss, kind);
       trainer = this.#parts.runtime.load(built.program).then((executable) => ({ ...built, executable }));
       this.#trainers.set(key, trainer);
     }

@@ -1,8 +1,9 @@
 /**
  * The graphs of the embedded engine: a model's forward pass with the heads that are asked for, and the training step
- * with a loss behind it. One compiled program serves every batch: `batch`, `span` and `n` are bound per run.
+ * with a loss behind it. One compiled program serves every batch of its kind: `batch`, `span` and `n` are bound per run.
  *
- * Sequences are padded to a multiple of four, so that attention can be cut into four parts along time.
+ * Time is `parts` times `span`: attention is cut into so many parts along time, which saves work on long sequences
+ * and costs some on short ones. `layout.ts` chooses.
  */
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
@@ -15,13 +16,19 @@ import { compile, type Program } from "../../onnx/emit.ts";
 import { invariant } from "../../util/errors.ts";
 import type { HeadName, LossTensors, TokenLoss } from "../contract.ts";
 
-/** Time is a multiple of this. */
-export const TIME_MULTIPLE = 4;
+/** In how many parts along time attention is computed. */
+export type Parts = 1 | 4;
 
-const shape = { batch: "batch", time: `${TIME_MULTIPLE}*span`, tokens: `${TIME_MULTIPLE}*batch*span`, counted: "n" };
+const shapes = (parts: Parts) => ({
+  batch: "batch",
+  time: `${parts}*span`,
+  tokens: `${parts}*batch*span`,
+  counted: "n",
+});
 
 /** Inputs that describe one micro-batch; `layout.ts` fills them. */
-function batchInputs(config: ModelConfig) {
+function batchInputs(config: ModelConfig, parts: Parts) {
+  const shape = shapes(parts);
   const table = [shape.time, config.headDim / 2];
   return {
     ids: o.input("ids", [shape.batch, shape.time], "i32"),
@@ -64,14 +71,18 @@ function headOutputs(
 }
 
 /** Outputs per counted token, without gradients. */
-export function forwardProgram(config: ModelConfig, heads: readonly HeadName[], temperature: number): Program {
-  return compile(headOutputs(config, parameterNodes(config), batchInputs(config), heads, temperature));
+export function forwardProgram(
+  config: ModelConfig,
+  heads: readonly HeadName[],
+  { temperature, parts }: { temperature: number; parts: Parts },
+): Program {
+  return compile(headOutputs(config, parameterNodes(config), batchInputs(config, parts), heads, temperature));
 }
 
 /** The logits of the counted positions, [n, vocabulary]. */
-export function logitsProgram(config: ModelConfig): Program {
+export function logitsProgram(config: ModelConfig, parts: Parts): Program {
   const p = parameterNodes(config);
-  const hidden = countedHidden(config, p, batchInputs(config));
+  const hidden = countedHidden(config, p, batchInputs(config, parts));
   const attrs = { softcap: config.logitSoftcap, temperature: 1 };
   return compile({ logits: headLogits(hidden, headWeight(p), attrs) });
 }
@@ -94,9 +105,13 @@ export const metricName = (metric: string): string => `metric/${metric}`;
  * One micro-batch of training: loss, metrics, and the gradient of every parameter. With `isAdding` the gradient starts
  * from the arrays that `sumName` gives, which may be the ones it is written to.
  */
-export function trainProgram(config: ModelConfig, loss: TokenLoss, isAdding: boolean): TrainProgram {
+export function trainProgram(
+  config: ModelConfig,
+  loss: TokenLoss,
+  { isAdding, parts }: { isAdding: boolean; parts: Parts },
+): TrainProgram {
   const p = parameterNodes(config);
-  const inputs = batchInputs(config);
+  const inputs = batchInputs(config, parts);
   const counted = headOutputs(config, p, inputs, loss.heads, loss.temperature ?? 1);
   const built = scope("loss", () => loss.build(lossTensors(loss, inputs, counted)));
   const metrics = { loss: built.loss, ...built.metrics };
@@ -130,7 +145,7 @@ function lossTensors(loss: TokenLoss, inputs: Inputs, counted: Readonly<Record<s
   for (const [name, node] of Object.entries(counted)) {
     tensors[name] = o.mul(o.rearrange(node, inputs.grid, inputs.places), inputs.mask);
   }
-  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, [shape.batch, shape.time]);
+  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, inputs.ids.shape);
   for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
   return tensors;
 }
