@@ -23,6 +23,7 @@ export function sessionOptions({ device, threads }: SessionSettings): InferenceS
     enableCpuMemArena: true,
     logSeverityLevel: 4,
     extra: {
+      session: { force_spinning_stop: "1" }, // between runs the cores are free for others, the optimizer among them
       optimization: {
         disable_specified_optimizers:
           "MatmulTransposeFusion;GemmTransposeFusion;TransposeOptimizer;CommonSubexpressionElimination",

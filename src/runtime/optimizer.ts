@@ -33,21 +33,46 @@ function kernelsOf({ memories: { weight, grad, first, second } }: Arena): Kernel
   return instance.exports as Kernels; // the exports of kernels.wat
 }
 
-/** Calls are cut into pieces, so that the code can be replaced by its optimised form early on. */
+/** What one of several threads does: block `index` of `of` equal blocks of pieces. */
+export type Share = { readonly index: number; readonly of: number };
+const all: Share = { index: 0, of: 1 };
+
+/** Calls are cut into pieces: for sharing, and so that the code can be replaced by its optimised form early on. */
 const PIECE = 1 << 22;
 
-function* pieces(arena: Arena): Iterable<[number, number]> {
-  for (let at = 0; at < arena.bytes; at += PIECE) yield [at, Math.min(arena.bytes, at + PIECE)];
+type Piece = { readonly kernels: Kernels; readonly at: number; readonly end: number };
+
+/** How many pieces there are in all. */
+export function countPieces(arenas: readonly Arena[]): number {
+  return arenas.reduce((total, { bytes }) => total + Math.ceil(bytes / PIECE), 0);
+}
+
+function* piecesOf(arenas: readonly Arena[], { index, of }: Share): Iterable<Piece> {
+  const count = countPieces(arenas);
+  const first = Math.floor((count * index) / of);
+  const last = Math.floor((count * (index + 1)) / of);
+  let number = 0;
+  for (const arena of arenas) {
+    const kernels = kernelsOf(arena);
+    for (let at = 0; at < arena.bytes; at += PIECE, number++) {
+      if (number >= first && number < last) yield { kernels, at, end: Math.min(arena.bytes, at + PIECE) };
+    }
+  }
+}
+
+/** The sum of squares of each piece of the gradient. */
+function pieceSquares(arenas: readonly Arena[], share: Share): number[] {
+  return Array.from(piecesOf(arenas, share), ({ kernels, at, end }) => kernels.sumSquares(at, end));
+}
+
+/** The 2-norm from the sums of all pieces, in order: the same bits however many threads there were. */
+export function normOf(squares: readonly number[]): number {
+  return Math.sqrt(squares.reduce((a, b) => a + b, 0));
 }
 
 /** The 2-norm of the whole gradient. */
 export function gradientNorm(arenas: readonly Arena[]): number {
-  let total = 0;
-  for (const arena of arenas) {
-    const kernels = kernelsOf(arena);
-    for (const [at, end] of pieces(arena)) total += kernels.sumSquares(at, end);
-  }
-  return Math.sqrt(total);
+  return normOf(pieceSquares(arenas, all));
 }
 
 /** What brings a gradient of this norm down to `maxNorm`: torch.nn.utils.clip_grad_norm_. */
@@ -56,17 +81,24 @@ export function clipFactor(norm: number, maxNorm: number): number {
 }
 
 /** Update weights and moments in place. */
-export function adamw(arenas: readonly Arena[], o: AdamW): void {
+export function adamw(arenas: readonly Arena[], o: AdamW, share: Share = all): void {
   const [beta1, beta2] = o.betas;
   const stepSize = o.lr / (1 - beta1 ** o.step);
   const root = Math.sqrt(1 - beta2 ** o.step);
   const decay = 1 - o.lr * o.weightDecay;
-  for (const arena of arenas) {
-    const kernels = kernelsOf(arena);
-    for (const [at, end] of pieces(arena)) {
-      kernels.adamw(at, end, o.gradScale, decay, 1 - beta1, beta2, 1 - beta2, stepSize, root, o.eps);
-    }
+  for (const { kernels, at, end } of piecesOf(arenas, share)) {
+    kernels.adamw(at, end, o.gradScale, decay, 1 - beta1, beta2, 1 - beta2, stepSize, root, o.eps);
   }
+}
+
+/** One thread's work: with `step` an update, without it the sums of squares. */
+export type Work = { readonly arenas: readonly Arena[]; readonly share: Share; readonly step?: AdamW };
+
+/** Do one share; the answer is the sums of squares, none for an update. */
+export function doShare({ arenas, share, step }: Work): number[] {
+  if (step === undefined) return pieceSquares(arenas, share);
+  adamw(arenas, step, share);
+  return [];
 }
 
 /** `into[ids[i]] += rows[i]` for rows of `width`: the gradient of a table that was read by row. */

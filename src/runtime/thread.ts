@@ -12,7 +12,8 @@ import type { Program } from "../onnx/emit.ts";
 import type { Port } from "../onnx/writer.ts";
 import { invariant, messageOf, UserError } from "../util/errors.ts";
 import { explainDevice, type SessionSettings, sessionOptions } from "./devices.ts";
-import { type AdamW, adamw, gradientNorm, scatterAdd } from "./optimizer.ts";
+import { type AdamW, scatterAdd } from "./optimizer.ts";
+import { OptimizerPool } from "./optimizer-pool.ts";
 import type { Arena } from "./vectors.ts";
 import { type CopyMode, runInto } from "./zero-copy.ts";
 
@@ -48,6 +49,7 @@ export function makeEngine(settings: ThreadSettings): Calls {
   const sessions: Loaded[] = [];
   const byHash = new Map<string, number>();
   const groups = new Map<number, Arrays>();
+  const optimizer = new OptimizerPool(settings.threads);
 
   const find = (request: RunRequest, port: Port): Numbers => {
     const array = request.arrays[port.name] ?? request.groups.map((id) => groups.get(id)?.[port.name]).find(Boolean);
@@ -89,12 +91,8 @@ export function makeEngine(settings: ThreadSettings): Calls {
     async unbind(group) {
       groups.delete(group);
     },
-    async adamw(arenas, options) {
-      adamw(arenas, options);
-    },
-    async gradientNorm(arenas) {
-      return gradientNorm(arenas);
-    },
+    adamw: (arenas, options) => optimizer.adamw(arenas, options),
+    gradientNorm: (arenas) => optimizer.gradientNorm(arenas),
     async scatterAdd(into, ids, rows, width) {
       scatterAdd(into, ids, rows, width);
     },
