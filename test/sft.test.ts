@@ -420,7 +420,7 @@ describe("Ctrl-C", () => {
     await pause(700); // the first step takes half of that, validating it far more
     child.process.kill("SIGINT");
     expect(await child.ended).toBe(130);
-    expect(child.said).toMatch(/Stopping: [^]*step 1\/8 .* val loss [^]*Stopped after step 1 of 8 and saved\./);
+    expect(child.said).toMatch(/Stopping: .*step 1\/8 .* val loss .*Stopped after step 1 of 8 and saved\./s);
     expect(await pointer("slow")).toBe("1");
   });
 

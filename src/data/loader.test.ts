@@ -57,8 +57,8 @@ describe("a loader", () => {
 
   test.each<[string, Partial<LoaderOptions>, string]>([
     ["other rows", { rows: 51 }, "made with 50 training rows, and now there are 51"],
-    ["another seed", { seed: 2 }, "data.seed=1"],
-    ["another order", { shuffle: false }, "data.shuffle=true"],
+    ["another seed", { seed: 2 }, "seed 1, and now they are true and 2"],
+    ["another order", { shuffle: false }, "shuffle true"],
   ])("refuses a position that was saved with %s", (_name, change, message) => {
     const state = new Loader(fifty).state();
     const loader = new Loader({ ...fifty, ...change });

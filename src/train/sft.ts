@@ -38,7 +38,8 @@ const SftState = z.object({
   totalTokens: z.number(),
   skippedSteps: z.number(),
 });
-const newState = { loader: null, totalTokens: 0, skippedSteps: 0 };
+type SftState = z.infer<typeof SftState>;
+const newState: SftState = { loader: null, fingerprint: "", totalTokens: 0, skippedSteps: 0 };
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainSft(config: SftConfig, { signal, env }: TrainContext): Promise<void> {
@@ -64,10 +65,11 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
     const { start } = claim;
     if (start !== null && start.step >= totalSteps) return sayFinished(start, totalSteps);
     const model = await engine.open({ folder: start === null ? folder : modelDir(start.dir), tokenizerFolder });
-    const state = start === null ? newState : parseState(start.state, { dir: start.dir, fingerprint });
+    const state = start === null ? newState : parseState(start);
     if (start !== null) {
-      await model.loadOptimizer(optimizerDir(start.dir));
       loader.restore(state.loader);
+      checkSameRows(start.dir, state.fingerprint, fingerprint);
+      await model.loadOptimizer(optimizerDir(start.dir));
     }
     const run = await claim.begin(config);
     let { totalTokens, skippedSteps } = state;
@@ -166,18 +168,18 @@ function microOf({ data }: SftConfig): MicroBatching {
 const modelDir = (checkpoint: string): string => join(checkpoint, "actor");
 const optimizerDir = (checkpoint: string): string => join(checkpoint, "actor", "optimizer");
 
-function parseState(state: unknown, { dir, fingerprint }: { dir: string; fingerprint: string }) {
+function parseState({ state, dir }: Checkpoint): SftState {
   const parsed = SftState.safeParse(state);
-  if (!parsed.success) {
-    throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
-  }
-  if (parsed.data.fingerprint !== fingerprint) {
-    throw new UserError(
-      `${dir} was made with other training rows. Give the same files, limits and template, or start over with ` +
-        "`trainer.resume_mode=disable`.",
-    );
-  }
-  return parsed.data;
+  if (parsed.success) return parsed.data;
+  throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
+}
+
+function checkSameRows(dir: string, before: string, now: string): void {
+  if (before === now) return;
+  throw new UserError(
+    `${dir} was made with other training rows. Give the same files, limits and template, or start over with ` +
+      "`trainer.resume_mode=disable`.",
+  );
 }
 
 type Announcement = {
