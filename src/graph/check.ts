@@ -40,7 +40,7 @@ export function check(outputs: Readonly<Record<string, Node>>): void {
 const arity: Record<Op, number | null> = {
   ...{ input: 0, constant: 0, causalMask: 0, concat: null, where: 3, rearrange: 3, gemm: 3, rope: 3 },
   ...{ add: 2, sub: 2, mul: 2, div: 2, minimum: 2, maximum: 2, greater: 2, equal: 2 },
-  ...{ neg: 1, exp: 1, log: 1, sqrt: 1, abs: 1, tanh: 1, sigmoid: 1, erf: 1, cast: 1, stopGradient: 1 },
+  ...{ neg: 1, exp: 1, log: 1, sqrt: 1, abs: 1, tanh: 1, sigmoid: 1, silu: 1, erf: 1, cast: 1, stopGradient: 1 },
   ...{ sum: 1, max: 1, softmax: 1, logSoftmax: 1, reshape: 1, transpose: 1, broadcastTo: 1, slice: 1, pad: 1 },
   ...{ take: 2, scatterRows: 2, pick: 2, place: 2, matmul: 2, rmsNorm: 2, rmsInverse: 1, gated: 2 },
   ...{ attention: 3, attentionGradQuery: 5, attentionGradKey: 5, attentionGradValue: 5 },
@@ -48,7 +48,7 @@ const arity: Record<Op, number | null> = {
 };
 
 const binary = ["add", "sub", "mul", "div", "minimum", "maximum", "greater", "equal", "where"] as const;
-const unary = ["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "erf", "cast", "stopGradient"] as const;
+const unary = ["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "silu", "erf", "cast", "stopGradient"] as const;
 const rows = ["softmax", "logSoftmax", "rmsNorm", "rope", "attention", "gated"] as const;
 const elementwise: ReadonlySet<Op> = new Set(binary);
 const shapeOfFirst: ReadonlySet<Op> = new Set([...unary, ...rows]);

@@ -5,7 +5,7 @@
  * words, and becomes one node when the program is simplified. Attention is cut along time into up to four parts, so
  * that a query's part is never multiplied with keys that lie wholly in its future.
  */
-import { type AttentionAttrs, atPath, makeNode, type Node, type NodeOf, type Op, topological } from "./node.ts";
+import { type AttentionAttrs, type Node, type NodeOf, type Op, rebuild } from "./node.ts";
 import * as o from "./ops.ts";
 import { type Dim, factorOf, over, type Shape, times } from "./shape.ts";
 import { geluTanhInner, headLogits } from "./vjp.ts";
@@ -56,7 +56,7 @@ const layers: { [O in LayerOp]: (node: NodeOf<O>) => Node } = {
 };
 
 function activate(x: Node, activation: NodeOf<"gated">["attrs"]["activation"]): Node {
-  if (activation === "silu") return o.mul(x, o.sigmoid(x));
+  if (activation === "silu") return o.silu(x);
   if (activation === "gelu") return o.mul(x, o.mul(o.add(o.erf(o.mul(x, Math.SQRT1_2)), 1), 0.5));
   activation satisfies "geluTanh";
   return o.mul(x, o.mul(o.add(geluTanhInner(x), 1), 0.5));
@@ -140,16 +140,7 @@ function lowerMatmul(node: NodeOf<"matmul">): Node {
 
 /** The same outputs, with every layer written out. */
 export function lower(outputs: readonly Node[]): Node[] {
-  const lowered = new Map<Node, Node>();
-  for (const node of topological(outputs)) {
-    const inputs = node.inputs.map((x) => lowered.get(x)!);
-    const same = inputs.every((x, i) => x === node.inputs[i]);
-    lowered.set(
-      node,
-      atPath(node.path, () => expand(same ? node : makeNode(node.op, inputs, node.attrs, node))),
-    );
-  }
-  return outputs.map((output) => lowered.get(output)!);
+  return rebuild(outputs, expand);
 }
 
 function expand(node: Node): Node {

@@ -41,6 +41,7 @@ export type OpAttrs = {
   abs: None;
   tanh: None;
   sigmoid: None;
+  silu: None;
   erf: None;
   greater: None;
   equal: None;
@@ -158,4 +159,21 @@ export function topological(outputs: readonly Node[]): Node[] {
     }
   }
   return order;
+}
+
+/**
+ * The same outputs with every node replaced, inputs before users: `change` gets a node whose inputs are the new ones,
+ * and the node as it was. Nodes it makes carry the path of the one they replace.
+ */
+export function rebuild(outputs: readonly Node[], change: (node: Node, before: Node) => Node): Node[] {
+  const done = new Map<Node, Node>();
+  for (const before of topological(outputs)) {
+    const inputs = before.inputs.map((x) => done.get(x)!);
+    const isSame = inputs.every((x, i) => x === before.inputs[i]);
+    const after = atPath(before.path, () =>
+      change(isSame ? before : makeNode(before.op, inputs, before.attrs, before), before),
+    );
+    done.set(before, after);
+  }
+  return outputs.map((output) => done.get(output)!);
 }

@@ -62,6 +62,8 @@ export const abs = (x: Node): Node => unary("abs", x);
 export const tanh = (x: Node): Node => unary("tanh", x);
 export const sigmoid = (x: Node): Node => unary("sigmoid", x);
 export const erf = (x: Node): Node => unary("erf", x);
+/** `x · sigmoid(x)`. */
+export const silu = (x: Node): Node => unary("silu", x);
 /** The value of `x`, through which no gradient flows. */
 export const stopGradient = (x: Node): Node => makeNode("stopGradient", [x], {}, x);
 
@@ -315,7 +317,7 @@ function elementwise(op: Binary, a: Operand, b: Operand, dtype?: DType): Node {
   return makeNode(op, [left, right], {}, { shape, dtype: dtype ?? left.dtype });
 }
 
-type Unary = "neg" | "exp" | "log" | "sqrt" | "abs" | "tanh" | "sigmoid" | "erf";
+type Unary = "neg" | "exp" | "log" | "sqrt" | "abs" | "tanh" | "sigmoid" | "silu" | "erf";
 
 function unary(op: Unary, x: Node): Node {
   if (x.dtype !== "f32") throw graphError(`${op}: the input is ${x.dtype}, not f32`);

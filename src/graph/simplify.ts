@@ -4,28 +4,14 @@
  * Rules look at one node whose inputs are already simple. Nodes that no output needs are left behind by themselves,
  * because only what outputs reach is walked.
  */
-import { atPath, makeNode, type Node, type NodeOf, topological } from "./node.ts";
+import { atPath, makeNode, type Node, type NodeOf, rebuild, topological } from "./node.ts";
 import * as o from "./ops.ts";
 import { sameShape } from "./shape.ts";
 
-/** Simplify until nothing changes. */
+/** The same outputs from fewer and cheaper nodes. */
 export function simplify(outputs: readonly Node[]): Node[] {
-  return fuseSums(rewrite(outputs, reduceNode));
-}
-
-/** Rebuild the program bottom up, sharing equal nodes and applying `rule` to each new one. */
-function rewrite(outputs: readonly Node[], rule: (node: Node) => Node): Node[] {
   const share = sharing();
-  const done = new Map<Node, Node>();
-  for (const node of topological(outputs)) {
-    const inputs = node.inputs.map((x) => done.get(x)!);
-    const same = inputs.every((x, i) => x === node.inputs[i]);
-    done.set(
-      node,
-      atPath(node.path, () => share(rule(same ? node : makeNode(node.op, inputs, node.attrs, node)))),
-    );
-  }
-  return outputs.map((output) => done.get(output)!);
+  return fuseSums(rebuild(outputs, (node) => share(reduceNode(node))));
 }
 
 /** A function that returns the first node made with the same operation, inputs, attributes and type. */
@@ -98,24 +84,17 @@ function foldScalars(node: NodeOf<"mul">): Node {
  */
 function fuseSums(outputs: readonly Node[]): Node[] {
   const uses = new Map<Node, number>();
-  for (const output of outputs) uses.set(output, (uses.get(output) ?? 0) + 1);
-  for (const node of topological(outputs)) for (const x of node.inputs) uses.set(x, (uses.get(x) ?? 0) + 1);
-  const done = new Map<Node, Node>();
-  for (const node of topological(outputs)) {
-    const inputs = node.inputs.map((x) => done.get(x)!);
-    const same = inputs.every((x, i) => x === node.inputs[i]);
-    let result = same ? node : atPath(node.path, () => makeNode(node.op, inputs, node.attrs, node));
-    if (node.op === "add") {
-      const at = node.inputs.findLastIndex((x) => x.op === "matmul" && x.shape.length === 2 && uses.get(x) === 1);
-      const product = inputs[at];
-      const start = inputs[1 - at];
-      if (product?.op === "matmul" && start !== undefined && canStartFrom(start, product)) {
-        result = atPath(node.path, () => makeNode("gemm", [...product.inputs, start], product.attrs, node));
-      }
-    }
-    done.set(node, result);
-  }
-  return outputs.map((output) => done.get(output)!);
+  const use = (node: Node) => uses.set(node, (uses.get(node) ?? 0) + 1);
+  outputs.forEach(use);
+  for (const node of topological(outputs)) node.inputs.forEach(use);
+  return rebuild(outputs, (node, before) => {
+    if (node.op !== "add") return node;
+    const at = before.inputs.findLastIndex((x) => x.op === "matmul" && x.shape.length === 2 && uses.get(x) === 1);
+    const product = node.inputs[at];
+    const start = node.inputs[1 - at];
+    if (product?.op !== "matmul" || start === undefined || !canStartFrom(start, product)) return node;
+    return makeNode("gemm", [...product.inputs, start], product.attrs, node);
+  });
 }
 
 function canStartFrom(start: Node, product: Node): boolean {

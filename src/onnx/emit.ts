@@ -53,6 +53,9 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
   abs: direct("Abs"),
   tanh: direct("Tanh"),
   sigmoid: direct("Sigmoid"),
+  silu: (node, w, inputs) =>
+    // One pass, and the sigmoid need not be kept for the backward pass: it is computed again where it is used.
+    w.node("QuickGelu", inputs, { attributes: { alpha: { float: 1 } }, contrib: true, label: labelOf(node) })[0]!,
   erf: direct("Erf"),
   greater: direct("Greater"),
   equal: direct("Equal"),

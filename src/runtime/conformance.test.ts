@@ -212,6 +212,7 @@ const cases: Record<Op, Cases> = {
   abs: unary(o.abs),
   tanh: unary(o.tanh),
   sigmoid: unary(o.sigmoid, -8, 8),
+  silu: unary(o.silu, -8, 8),
   erf: unary(o.erf),
   greater: [
     ...binary(o.greater),

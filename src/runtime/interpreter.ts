@@ -73,6 +73,7 @@ const rules: { [O in Op]: Rule<O> } = {
   abs: unary(Math.abs),
   tanh: unary(Math.tanh),
   sigmoid: unary((x) => 1 / (1 + Math.exp(-x))),
+  silu: unary((x) => x / (1 + Math.exp(-x))),
   erf: unary(erf),
   where: (_, [condition, a, b]) => spread([condition, a, b], ([c, x, y]) => (c !== 0 ? x! : y!)),
   cast: ({ dtype }, [x]) => {
