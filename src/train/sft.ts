@@ -12,11 +12,12 @@ import { Loader } from "../data/loader.ts";
 import type { MicroBatching, Model, TokenLoss, TokenRow } from "../engine/contract.ts";
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { div, mul, neg, sum } from "../graph/ops.ts";
+import { readConfig } from "../models/config.ts";
 import { learningRate, type Schedule } from "../nn/schedule.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
 import { claimRun } from "../run/run.ts";
 import { UserError } from "../util/errors.ts";
-import { formatCount } from "../util/format.ts";
+import { counted, formatCount } from "../util/format.ts";
 import { clearStatus, info, warn } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 import { Progress } from "./progress.ts";
@@ -44,6 +45,7 @@ const newState: SftState = { loader: null, fingerprint: "", totalTokens: 0, skip
 /** Train to the end, or until the signal is aborted. */
 export async function trainSft(config: SftConfig, { signal, env }: TrainContext): Promise<void> {
   const folder = await fetchModel(config.model.path, { signal, env });
+  await readConfig(folder); // a model that cannot be trained says so before all the rows are read
   const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, { signal, env });
   const { train_batch_size: batchSize } = config.data;
   const loader = new Loader({
@@ -126,7 +128,9 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
       if (isStopping) return sayStopped(step, totalSteps, run.dir);
     }
     clearStatus();
-    info(`Done: ${totalSteps} steps. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`);
+    info(
+      `Done: ${counted(totalSteps, "step")}. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`,
+    );
   } finally {
     clearStatus();
     await engine.close();
@@ -193,15 +197,17 @@ type Announcement = {
 };
 
 function announce({ config, model, train, validation, totalSteps, start, dir }: Announcement): void {
-  const rows = `${formatCount(train.length)} rows${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
+  const rows = `${counted(train.length, "row")}${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
   const size = `${model.config.family}, ${formatCount(model.parameterCount)} parameters`;
-  info(`Training ${config.model.path} (${size}) on ${rows}: ${totalSteps} steps of ${config.data.train_batch_size}.`);
+  info(
+    `Training ${config.model.path} (${size}) on ${rows}: ${counted(totalSteps, "step")} of ${config.data.train_batch_size}.`,
+  );
   info(`${start === null ? "" : `Going on from ${start.dir}. `}The run folder is ${dir}.`);
 }
 
 function sayFinished({ step, dir }: Checkpoint, totalSteps: number): void {
   const more = "Raise `trainer.total_epochs` to train on, or start over with `trainer.resume_mode=disable`.";
-  info(`The run has all its ${totalSteps} steps; the model of step ${step} is in ${modelDir(dir)}. ${more}`);
+  info(`The run has all its ${counted(totalSteps, "step")}; the model of step ${step} is in ${modelDir(dir)}. ${more}`);
 }
 
 function sayStopped(step: number, totalSteps: number, dir: string): void {

@@ -30,3 +30,8 @@ export function formatCount(count: number): string {
   const value = count / 1000 ** unit;
   return `${value.toFixed(value < 100 ? 1 : 0)}${units[unit]}`;
 }
+
+/** `1 step`, `4 steps`. */
+export function counted(count: number, noun: string): string {
+  return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
