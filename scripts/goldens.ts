@@ -12,8 +12,14 @@ import { parseArgs } from "node:util";
 import { z } from "zod";
 import { Runtime } from "../src/runtime/runtime.ts";
 import { messageOf, UserError } from "../src/util/errors.ts";
+import { checkAdvantages } from "./goldens/advantages.ts";
 import { GoldenCase } from "./goldens/compare.ts";
 import { checkDataset } from "./goldens/dataset.ts";
+import { checkLossesKl } from "./goldens/losses-kl.ts";
+import { checkMetrics } from "./goldens/metrics.ts";
+import { checkPolicyLosses } from "./goldens/policy-losses.ts";
+import { checkRolloutCorrection } from "./goldens/rollout-correction.ts";
+import { checkSeqlenBalancing } from "./goldens/seqlen-balancing.ts";
 import { checkTorchFunctional } from "./goldens/torch-functional.ts";
 
 /** What checkers share. */
@@ -22,6 +28,12 @@ type Bench = { readonly runtime: Runtime; readonly tokenizer: string };
 type Checker = (golden: GoldenCase, bench: Bench) => Promise<readonly string[]>;
 
 const checkers: Readonly<Record<string, Checker>> = {
+  advantages: (golden) => checkAdvantages(golden),
+  losses_kl: (golden) => checkLossesKl(golden),
+  policy_losses: (golden) => checkPolicyLosses(golden),
+  rollout_correction: (golden) => checkRolloutCorrection(golden),
+  metrics: (golden) => checkMetrics(golden),
+  seqlen_balancing: (golden) => checkSeqlenBalancing(golden),
   torch_functional: (golden, { runtime }) => checkTorchFunctional(golden, runtime),
   dataset: (golden, { tokenizer }) => checkDataset(golden, tokenizer),
 };

@@ -319,3 +319,7 @@ describe("a thousand runs", () => {
     expect(after - before).toBeLessThan(copyMode === "copy" ? 120 : 40);
   });
 });
+
+test("an engine that is closed at once, while its thread still starts, takes nothing down with it", async () => {
+  for (let i = 0; i < 10; i++) await new Runtime().close();
+});

@@ -35,12 +35,14 @@ export class Runtime {
   #next = 0;
   #groups = 0;
   #failure: Error | null = null;
+  readonly #isClosing = new Int32Array(new SharedArrayBuffer(4));
 
   constructor(options: RuntimeOptions = {}) {
     const settings: ThreadSettings = {
       device: options.device ?? "cpu",
       threads: options.threads || availableParallelism(),
       copyMode: options.copyMode ?? "zero-copy",
+      isClosing: this.#isClosing,
     };
     const file = import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js";
     this.#worker = new Worker(new URL(file, import.meta.url), { workerData: settings });
@@ -84,9 +86,20 @@ export class Runtime {
     await this.#call("scatterAdd", into, ids, rows, width);
   }
 
-  /** Stop the thread; sessions and bound arrays go with it. */
+  /**
+   * Stop the thread; sessions and bound arrays go with it. Calls that wait are refused, and one that is being done is
+   * waited for: onnxruntime brings the whole process down when its thread ends under it.
+   */
   async close(): Promise<void> {
-    this.#failure ??= new Error("the engine was closed");
+    if (this.#failure === null) {
+      Atomics.store(this.#isClosing, 0, 1);
+      const waiting = [...this.#pending.values()];
+      this.#pending.clear();
+      const stopped = this.#call("stop");
+      this.#failure = new Error("the engine was closed");
+      for (const { reject } of waiting) reject(this.#failure);
+      await stopped.catch(() => undefined); // a thread that died has stopped, too
+    }
     await this.#worker.terminate();
   }
 

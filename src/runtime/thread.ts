@@ -36,16 +36,22 @@ export type Calls = {
   adamw(arenas: readonly Arena[], options: AdamW): Promise<void>;
   gradientNorm(arenas: readonly Arena[]): Promise<number>;
   scatterAdd(into: Float32Array, ids: Int32Array, rows: Float32Array, width: number): Promise<void>;
+  /** Answered when nothing is being done any more. */
+  stop(): Promise<void>;
 };
 
-export type ThreadSettings = SessionSettings & { readonly copyMode: CopyMode };
+export type ThreadSettings = SessionSettings & {
+  readonly copyMode: CopyMode;
+  /** In shared memory: not 0 once the engine is being closed, so that calls which still wait are left undone. */
+  readonly isClosing: Int32Array;
+};
 
 type Loaded = { readonly session: InferenceSession; readonly program: Program };
 
 env.logLevel = "fatal"; // what goes wrong is thrown, and said once by whoever catches it
 
 /** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
-export function makeEngine(settings: ThreadSettings): Calls {
+export function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
   const sessions: Loaded[] = [];
   const byHash = new Map<string, number>();
   const groups = new Map<number, Arrays>();
@@ -96,6 +102,7 @@ export function makeEngine(settings: ThreadSettings): Calls {
     async scatterAdd(into, ids, rows, width) {
       scatterAdd(into, ids, rows, width);
     },
+    async stop() {},
   };
 }
 
@@ -126,13 +133,14 @@ export type Reply = { readonly id: number } & (
 );
 
 /** Serve requests from the main thread. */
-function serve(engine: Calls): void {
+function serve(engine: Calls, isClosing: Int32Array): void {
   const port = parentPort;
   if (port === null) return;
   let queue = Promise.resolve();
   port.on("message", ({ id, call, args }: Request) => {
     queue = queue.then(async () => {
       try {
+        invariant(call === "stop" || Atomics.load(isClosing, 0) === 0, "the engine was closed");
         const method = engine[call] as (...args: readonly unknown[]) => Promise<unknown>; // `Request` pairs the two
         port.postMessage({ id, value: await method(...args) } satisfies Reply);
       } catch (error) {
@@ -142,4 +150,7 @@ function serve(engine: Calls): void {
   });
 }
 
-if (parentPort !== null && workerData !== null) serve(makeEngine(workerData as ThreadSettings)); // set by `runtime.ts`
+if (parentPort !== null && workerData !== null) {
+  const settings = workerData as ThreadSettings; // set by `runtime.ts`
+  serve(makeEngine(settings), settings.isClosing);
+}

@@ -58,6 +58,13 @@ export function nearest(name: string, candidates: Iterable<string>, count = 3): 
     .map(({ candidate }) => candidate);
 }
 
+/** The error for a name that is not in a table: what was asked for, what is near, what there is. */
+export function unknownName(what: string, name: string, known: readonly string[]): UserError {
+  const close = nearest(name, known);
+  const hint = close.length > 0 ? `Did you mean ${close.map((it) => `"${it}"`).join(" or ")}? ` : "";
+  return new UserError(`${what} is "${name}", which does not exist. ${hint}Known: ${known.join(", ")}.`);
+}
+
 /** Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   let previous = Array.from({ length: b.length + 1 }, (_, j) => j);

@@ -1,0 +1,113 @@
+/**
+ * Golden cases of topic `rollout_correction`: weights, rejection masks, off-policy metrics, presets, of both versions.
+ *
+ * What is computed is told by the verl function and version that a case names. Where a row has no token that counts,
+ * verl puts it into means over rows and ours leaves it out, so that metrics over rows are not compared there; and where
+ * every weight is out of bounds, verl 0.9 raises ZeroDivisionError and ours reports a sample size of 0.
+ */
+
+import { z } from "zod";
+import type { Version } from "../../src/algos/batch.ts";
+import { correctionOf } from "../../src/algos/correction-config.ts";
+import { presetConfig } from "../../src/algos/correction-presets.ts";
+import { logRatios } from "../../src/algos/log-ratios.ts";
+import { offPolicyMetrics, perplexityMetrics } from "../../src/algos/off-policy-metrics.ts";
+import { correct, correctionMetrics } from "../../src/algos/rollout-correction.ts";
+import { check, type GoldenCase } from "./compare.ts";
+
+const Rows = z.array(z.array(z.number()));
+const Threshold = z.union([z.number(), z.string(), z.boolean()]).nullish();
+const Batch = z.looseObject({
+  old_log_prob: Rows.optional(),
+  log_prob: Rows.optional(),
+  rollout_log_prob: Rows.nullish(),
+  response_mask: Rows,
+});
+/** The keys that make a correction; anything in them is for `correctionOf` to judge. */
+const Keys = z.object({
+  rollout_is: z.string().nullish(),
+  rollout_is_threshold: Threshold,
+  rollout_is_batch_normalize: z.boolean().nullish(),
+  rollout_rs: z.string().nullish(),
+  rollout_rs_threshold: Threshold,
+  rollout_rs_threshold_lower: Threshold,
+  rollout_token_veto_threshold: Threshold,
+});
+
+/** Metrics that are means, spreads or extremes over rows. */
+const overRows = /_seq_|_seq$|chi2_seq|ppl|veto_fraction|(is|rs)_(max|min|ratio_fraction_\w+)$|seq_\w+_fraction/;
+const isLoose = (path: string): boolean => /_std$|chi2_\w+$|k3_kl$/.test(path);
+
+/** The misses of one case. */
+export async function checkRolloutCorrection(golden: GoldenCase): Promise<readonly string[]> {
+  const compute = computations[golden.function?.split(".")[0] ?? ""];
+  if (compute === undefined) return [`${golden.name}: there is no check for this case`];
+  let found: unknown;
+  const compared = () => {
+    found = compute(golden);
+    return found;
+  };
+  const misses = await check(comparable(golden), compared, isLoose);
+  return [...misses, ...namesOfOurs(found, golden)];
+}
+
+/** Names of metrics are exact: one that verl does not have is a miss too. */
+function namesOfOurs(found: unknown, { name, outputs }: GoldenCase): string[] {
+  const Logged = z.object({ metrics: z.record(z.string(), z.unknown()) });
+  const [ours, theirs] = [Logged.safeParse(found), Logged.safeParse(outputs)];
+  if (!ours.success || !theirs.success) return [];
+  const more = Object.keys(ours.data.metrics).filter((metric) => !Object.hasOwn(theirs.data.metrics, metric));
+  return more.map((metric) => `${name}: verl has no metric ${metric}`);
+}
+
+type Compute = (golden: GoldenCase) => unknown;
+
+const computations: Readonly<Record<string, Compute>> = {
+  RolloutCorrectionConfig: (golden) => ({ config: presetConfig(golden.name.split("/")[1] ?? "", versionOf(golden)) }),
+
+  compute_offpolicy_metrics: ({ inputs }) => {
+    const { old_log_prob, rollout_log_prob, response_mask } = Batch.parse(inputs);
+    return rollout_log_prob == null
+      ? perplexityMetrics(old_log_prob ?? [], response_mask)
+      : offPolicyMetrics(logRatios(mismatchOf(inputs)));
+  },
+
+  compute_rollout_corr_metrics_from_logprobs: ({ inputs }) => correctionMetrics(mismatchOf(inputs)),
+
+  compute_rollout_correction_and_rejection_mask: (golden) => {
+    const given = Keys.parse(golden.inputs);
+    // A boolean is nothing a bound can be; the type of the config says so, and the parser must too.
+    const config = { ...given, version: versionOf(golden) } as Parameters<typeof correctionOf>[0];
+    const { mask, weights, metrics } = correct(mismatchOf(golden.inputs), correctionOf(config));
+    return {
+      modified_response_mask: mask,
+      metrics,
+      ...(weights === null ? {} : { rollout_is_weights: weights }),
+    };
+  },
+};
+
+const versionOf = ({ version }: GoldenCase): Version => (version?.startsWith("0.7") ? "0.7" : "0.9");
+
+function mismatchOf(inputs: unknown) {
+  const { old_log_prob, log_prob, rollout_log_prob, response_mask } = Batch.parse(inputs);
+  return {
+    trainingLogprobs: old_log_prob ?? log_prob ?? [],
+    rolloutLogprobs: rollout_log_prob ?? [],
+    mask: response_mask,
+  };
+}
+
+/** The case without what ours does otherwise on purpose. */
+function comparable(golden: GoldenCase): GoldenCase {
+  const { outputs } = golden;
+  if (z.object({ error: z.literal("ZeroDivisionError") }).safeParse(outputs).success) {
+    return { ...golden, outputs: { metrics: { "rollout_corr/rollout_is_eff_sample_size": 0 } } };
+  }
+  const mask = Batch.safeParse(golden.inputs).data?.response_mask ?? [];
+  if (!mask.some((row) => row.every((counts) => counts === 0))) return golden;
+  const withoutRows = JSON.parse(JSON.stringify(outputs), (key, value: unknown) =>
+    typeof value === "number" && overRows.test(key) ? undefined : value,
+  );
+  return { ...golden, outputs: withoutRows };
+}

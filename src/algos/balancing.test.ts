@@ -1,0 +1,108 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { balanceMetrics, balanceWorkers, restoreOrder, workload } from "./balancing.ts";
+
+const lengths = [512, 100, 300, 700, 50, 1200, 640, 90];
+const sorted = (rows: readonly number[]) => rows.toSorted((a, b) => a - b);
+
+test("the work of a sequence is verl's 24576 L + L^2", () => {
+  expect([1, 17, 4096, 8192].map((length) => workload(length))).toEqual([24577, 418081, 117440512, 268435456]);
+});
+
+describe("balanceWorkers", () => {
+  test("deals out every row once, the same number to each worker", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 1, max: 6 }), fc.nat(), (workers, each, seed) => {
+        const some = Array.from({ length: workers * each }, (_, i) => 1 + ((seed + i * 7919) % 997));
+        const parts = balanceWorkers(some, { workers });
+        expect(parts.map((rows) => rows.length)).toEqual(Array(workers).fill(each));
+        expect(sorted(parts.flat())).toEqual([...some.keys()]);
+      }),
+    );
+  });
+
+  test("gives verl's parts of eight lengths, small sequences first and last", () => {
+    expect(balanceWorkers(lengths, { workers: 2 }).map(sorted)).toEqual([
+      [0, 1, 4, 5],
+      [2, 3, 6, 7],
+    ]);
+    const [first] = balanceWorkers(lengths, { workers: 2 });
+    expect(first!.map((row) => lengths[row])).toEqual([50, 512, 1200, 100]);
+  });
+
+  test("keeps rows in their mini-batch", () => {
+    const parts = balanceWorkers(lengths, { workers: 2, miniBatchSize: 4 });
+    for (const rows of parts) {
+      expect(sorted(rows.slice(0, 2)).every((row) => row < 4)).toBe(true);
+      expect(sorted(rows.slice(2)).every((row) => row >= 4)).toBe(true);
+    }
+  });
+
+  test("keeps groups together though their rows are apart", () => {
+    const groups = ["a", "b", "a", "b", "c", "d", "c", "d"];
+    const parts = balanceWorkers(lengths, { workers: 2, groups });
+    const owner = (group: string) =>
+      new Set(parts.flatMap((rows, w) => rows.filter((r) => groups[r] === group).map(() => w)));
+    for (const group of ["a", "b", "c", "d"]) expect(owner(group).size, group).toBe(1);
+  });
+
+  test("no rows are no rows for every worker", () => {
+    expect(balanceWorkers([], { workers: 2 })).toEqual([[], []]);
+  });
+
+  test("refuses rows that are left over", () => {
+    expect(() => balanceWorkers(lengths, { workers: 3 })).toThrow("2 are left over");
+    expect(() => balanceWorkers(lengths, { workers: 2, miniBatchSize: 3 })).toThrow("8 rows are no whole number");
+  });
+});
+
+describe("balanceMetrics", () => {
+  test("tells the tokens of workers before and after", () => {
+    const parts = [
+      [0, 1, 4, 5],
+      [2, 3, 6, 7],
+    ];
+    expect(balanceMetrics(lengths, parts)).toEqual({
+      "global_seqlen/min": 1612,
+      "global_seqlen/max": 1980,
+      "global_seqlen/minmax_diff": 368,
+      "global_seqlen/balanced_min": 1730,
+      "global_seqlen/balanced_max": 1862,
+      "global_seqlen/mean": 1796,
+    });
+  });
+
+  test("the mean is that of both ways of dealing, for any number of workers", () => {
+    const metrics = balanceMetrics(
+      lengths,
+      [
+        [0, 1],
+        [2, 3, 4],
+        [5, 6, 7],
+      ],
+      "x",
+    );
+    expect(metrics["x/mean"]).toBeCloseTo(3592 / 3);
+    expect(metrics["x/min"]).toBeLessThanOrEqual(metrics["x/mean"]!);
+  });
+
+  test("no workers have no metrics", () => {
+    expect(balanceMetrics([], [])).toEqual({});
+  });
+});
+
+test("restoreOrder undoes any dealing", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 30 }), fc.integer({ min: 1, max: 5 }), (count, workers) => {
+      const parts = Array.from({ length: workers }, (_, w) =>
+        [...Array(count).keys()].filter((row) => (row * 7) % workers === w),
+      );
+      expect(
+        restoreOrder(
+          parts.flat().map((row) => `row ${row}`),
+          parts,
+        ),
+      ).toEqual([...Array(count).keys()].map((row) => `row ${row}`));
+    }),
+  );
+});
