@@ -9,11 +9,12 @@
  */
 import { parseArgs } from "node:util";
 import { codeOf, messageOf, nearest, UserError } from "../src/util/errors.ts";
+import { benchAlgos } from "./algos.ts";
 import { figureLine } from "./figures.ts";
 import { writeResults } from "./results.ts";
 import { type BenchOptions, benchTrain } from "./train.ts";
 
-const benches = { train: benchTrain };
+const benches = { train: benchTrain, algos: benchAlgos };
 type BenchName = keyof typeof benches;
 
 async function main(args: readonly string[]): Promise<number> {

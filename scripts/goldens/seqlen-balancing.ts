@@ -54,10 +54,10 @@ export async function checkSeqlenBalancing(golden: GoldenCase): Promise<string[]
     : check({ ...golden, outputs: comparable(said) }, () => told(ours(), said));
 }
 
-/** What is compared: the number of parts and their sums, whatever the order of the parts. */
+/** What is compared: the number of parts and, digit for digit, their sums, whatever the order of the parts. */
 function comparable(said: z.infer<typeof Said>) {
   const count = "count" in said ? said.count : said.partitions.length;
-  return { count, sums: ascending(said.partition_sums), sorted: said.sorted_sums };
+  return { count, sums: ascending(said.partition_sums).join(" "), sorted: said.sorted_sums.join(" ") };
 }
 
 /** The same of our parts; of verl's own parts if ours are better. */
@@ -68,7 +68,7 @@ function told({ parts, weights }: ReturnType<Divide>, said: z.infer<typeof Said>
     isWhole(said.partitions, weights.length) &&
     parts.length <= said.partitions.length &&
     ours!.at(-1)! < theirs!.at(-1)!;
-  const sums = isBetter ? theirs : ours;
+  const sums = (isBetter ? theirs : ours)!.join(" ");
   return { count: isBetter ? said.partitions.length : parts.length, sums, sorted: sums };
 }
 

@@ -10,6 +10,7 @@
  * 0). The effective sample size is mean(w)^2 / mean(w^2) without verl's 1e-8, so it never exceeds 1, and is 0 when every
  * weight is (verl divides by zero).
  */
+
 import type { Version } from "./batch.ts";
 import {
   type Bounds,
@@ -26,8 +27,8 @@ import {
   sharesOutside,
   spread,
 } from "./log-ratios.ts";
+import type { Metrics } from "./metrics.ts";
 
-export type Metrics = Record<string, number>;
 export const importanceLevels = ["token", "sequence"] as const;
 export type ImportanceLevel = (typeof importanceLevels)[number];
 
@@ -57,7 +58,9 @@ export function importanceWeights(
 
   const shown = version === "0.7" ? raw : weights;
   const measured = version === "0.7" ? within(raw, bounds) : weights;
-  const metrics = weightMetrics("rollout_is", ratios, { rowLogs, raw, shown, measured, bounds });
+  const metrics: Record<string, number> = {
+    ...weightMetrics("rollout_is", ratios, { rowLogs, raw, shown, measured, bounds }),
+  };
   if (lower !== null) {
     const { high, low } = sharesOutside(raw, bounds);
     metrics.rollout_is_oob_ratio = high + low;

@@ -50,7 +50,8 @@ function table(header: readonly string[], rows: readonly (readonly string[])[]):
   return [line(header), line(header.map(() => "---")), ...rows.map(line)].join("\n");
 }
 
-function patternOf(name: string): RegExp {
+/** What matches the names that a name of the table stands for. */
+export function patternOf(name: string): RegExp {
   const escaped = (text: string) => text.replace(/[^\w/@-]/g, "\\$&");
   const parts = name.split(/(\{[^}]*\})/).map((part) => {
     if (!part.startsWith("{")) return escaped(part);

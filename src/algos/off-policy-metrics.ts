@@ -11,8 +11,8 @@
  */
 import { maskedSum } from "../util/statistics.ts";
 import { checkFinite, checkRows, type Rows } from "./batch.ts";
-import type { Metrics } from "./importance.ts";
 import { boundedExp, countedRows, type LogRatios, maxOf, meanOf, minOf, overRows, SAFETY_BOUND } from "./log-ratios.ts";
+import type { Metrics } from "./metrics.ts";
 
 /** ln of the largest single-precision number, rounded down: what verl can still write as a number. */
 const OVERFLOW = 88;

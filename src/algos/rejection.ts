@@ -11,7 +11,7 @@
  * Departures from verl: rows without a token that counts are left out of means over rows. Importance weights stay as
  * they are, as in verl: what is rejected is out because its mask is 0.
  */
-import { type Metrics, weightMetrics, within } from "./importance.ts";
+import { weightMetrics, within } from "./importance.ts";
 import {
   type Bounds,
   boundedExp,
@@ -28,6 +28,7 @@ import {
   sharesOutside,
   spread,
 } from "./log-ratios.ts";
+import type { Metrics } from "./metrics.ts";
 
 /** verl 0.7's levels: which ratio is bounded. */
 export const ratioLevels = ["token", "sequence", "geometric"] as const;

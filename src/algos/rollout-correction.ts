@@ -9,8 +9,9 @@
  * off-policy-metrics.ts and correction-config.ts.
  */
 import type { Correction } from "./correction-config.ts";
-import { importanceWeights, type Metrics } from "./importance.ts";
+import { importanceWeights } from "./importance.ts";
 import { logRatios, type Mismatch, scatter } from "./log-ratios.ts";
+import type { Metrics } from "./metrics.ts";
 import { offPolicyMetrics } from "./off-policy-metrics.ts";
 import { keptByAll, reject, veto } from "./rejection.ts";
 
