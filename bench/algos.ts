@@ -71,6 +71,7 @@ function episodes(): AdvantageInput {
     row[TOKENS - 1] = random.uniform();
     return row;
   });
+  const oldLogprobs = rows(() => floats().map((x) => -x));
   return {
     rewards,
     mask: rows(() => {
@@ -80,8 +81,11 @@ function episodes(): AdvantageInput {
     groups: rewards.map((_, i) => `group ${Math.floor(i / 8)}`),
     values: rows(floats),
     baselines: Array.from({ length: EPISODES }, () => random.uniform()),
-    oldLogprobs: rows(() => floats().map((x) => -x)),
-    sumPiSquared: rows(floats),
+    oldLogprobs,
+    // At least the square of the token's own probability, and at most what the rest can add to it.
+    sumPiSquared: oldLogprobs.map((row) =>
+      row.map((x) => Math.exp(x) ** 2 + random.uniform() * (1 - Math.exp(x)) ** 2),
+    ),
   };
 }
 

@@ -25,7 +25,7 @@ export function metricReference(): string {
   const sections = metricTable.map(({ title, from, rows }) =>
     [
       `## ${title}`,
-      `Made in \`src/${from}\`.`,
+      from.startsWith("train/") ? "Logged by the training loop." : `Made in \`src/${from}\`.`,
       table(
         ["metric", "unit", "meaning", "when to worry"],
         rows.map(({ name, unit, meaning, worry }) => [`\`${name}\``, unit, meaning, worry]),
