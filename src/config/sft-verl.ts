@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: a value may be an interpolation
 /**
  * What becomes of verl's other SFT keys: spellings that map to a key of ours, keys without effect on the embedded engine
  * (with what happens instead), and keys that ask for something this version does not do.

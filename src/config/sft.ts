@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: a default may be an interpolation
 /**
  * The keys of `trainyard sft`: verl's `sft_trainer_engine` tree, with the keys of its older `sft_trainer` mapped onto it.
  *

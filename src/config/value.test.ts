@@ -1,4 +1,3 @@
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations are the subject here
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
