@@ -8,7 +8,7 @@ import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
-const oldest = [22, 18];
+const oldest = [22, 21]; // older ones do not let native code see shared memory, where the weights are
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 
 const [major, minor] = process.versions.node.split(".").map(Number);

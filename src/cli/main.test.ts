@@ -146,7 +146,7 @@ describe("the launcher", () => {
 
   test("says in one line what to do when Node is too old", () => {
     const { status, stderr } = oldNode({});
-    expect(stderr).toMatch(/^trainyard needs Node 22\.18 or newer, and this is 20\.1\.0\. .*npm install node@24\n$/);
+    expect(stderr).toMatch(/^trainyard needs Node 22\.21 or newer, and this is 20\.1\.0\. .*npm install node@24\n$/);
     expect(status).toBe(2);
   });
 
