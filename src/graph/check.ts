@@ -44,12 +44,13 @@ const arity: Record<Op, number | null> = {
   ...{ sum: 1, max: 1, softmax: 1, logSoftmax: 1, reshape: 1, transpose: 1, broadcastTo: 1, slice: 1, pad: 1 },
   ...{ take: 2, scatterRows: 2, pick: 2, place: 2, matmul: 2, rmsNorm: 2, rmsInverse: 1, gated: 2 },
   ...{ attention: 3, attentionGradQuery: 5, attentionGradKey: 5, attentionGradValue: 5 },
+  ...{ cachedAttention: 10, cacheAfter: 1 },
   ...{ tokenLogprobs: 3, tokenEntropy: 2 },
 };
 
 const binary = ["add", "sub", "mul", "div", "minimum", "maximum", "greater", "equal", "where"] as const;
 const unary = ["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "silu", "erf", "cast", "stopGradient"] as const;
-const rows = ["softmax", "logSoftmax", "rmsNorm", "rope", "attention", "gated"] as const;
+const rows = ["softmax", "logSoftmax", "rmsNorm", "rope", "attention", "cachedAttention", "gated"] as const;
 const elementwise: ReadonlySet<Op> = new Set(binary);
 const shapeOfFirst: ReadonlySet<Op> = new Set([...unary, ...rows]);
 

@@ -18,6 +18,8 @@ export type AttentionAttrs = {
   readonly window: number | null;
   readonly softcap: number | null;
 };
+/** The heads are side by side in the last axis, so their numbers are part of the operation. */
+export type CachedAttentionAttrs = AttentionAttrs & { readonly heads: number; readonly kvHeads: number };
 /** How hidden states become a distribution over tokens. */
 export type HeadAttrs = { readonly softcap: number | null; readonly temperature: number };
 export type MatmulAttrs = { readonly transA: boolean; readonly transB: boolean; readonly alpha: number };
@@ -77,6 +79,8 @@ export type OpAttrs = {
   attentionGradQuery: AttentionAttrs;
   attentionGradKey: AttentionAttrs;
   attentionGradValue: AttentionAttrs;
+  cachedAttention: CachedAttentionAttrs;
+  cacheAfter: { readonly part: "key" | "value" };
   gated: { readonly activation: Activation };
   tokenLogprobs: HeadAttrs;
   tokenEntropy: HeadAttrs;

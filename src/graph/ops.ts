@@ -8,6 +8,7 @@
 import {
   type Activation,
   type AttentionAttrs,
+  type CachedAttentionAttrs,
   type DType,
   graphError,
   type HeadAttrs,
@@ -277,6 +278,60 @@ export function attention(query: Node, key: Node, value: Node, attrs: AttentionA
   const fits = isGrouped && sameShape(key.shape, [batch!, kvHeads, time!, size!]) && sameShape(key.shape, value.shape);
   if (query.shape.length !== 4 || !fits) throw mismatch("attention", query, key, value);
   return makeNode("attention", [query, key, value], attrs, query);
+}
+
+/** What attention over a cache reads and writes besides queries, keys and values. */
+export type Cache = {
+  readonly key: Node; // [batch, kvHeads, capacity, size]
+  readonly value: Node; // [batch, kvHeads, capacity, size]
+  /** How many tokens each row has in all, those of this call included: [batch]. */
+  readonly lengths: Node;
+  /** The largest of `lengths`: [1]. */
+  readonly total: Node;
+  readonly cos: Node; // [positions, size / 2]
+  readonly sin: Node; // [positions, size / 2]
+  /** Which row of the tables turns a token: [batch, time]. */
+  readonly positions: Node;
+};
+
+/**
+ * Causal attention of new tokens over themselves and those whose keys and values are in the cache, to which theirs are
+ * added: query [batch, time, heads * size], key and value [batch, time, kvHeads * size]. Either all rows begin here
+ * (`time` is `total`; shorter rows end in padding), or one row is continued, or every row by one token.
+ */
+export function cachedAttention(
+  query: Node,
+  key: Node,
+  value: Node,
+  { cache, ...attrs }: CachedAttentionAttrs & { readonly cache: Cache },
+): Node {
+  const { heads, kvHeads } = attrs;
+  const [batch, time] = query.shape;
+  const size = cache.key.shape[3];
+  const capacity = cache.key.shape[2];
+  const fits =
+    typeof size === "number" &&
+    size % 16 === 0 &&
+    sameShape(query.shape, [batch!, time!, heads * size]) &&
+    sameShape(key.shape, [batch!, time!, kvHeads * size]) &&
+    sameShape(value.shape, key.shape) &&
+    sameShape(cache.key.shape, [batch!, kvHeads, capacity!, size]) &&
+    sameShape(cache.value.shape, cache.key.shape) &&
+    sameShape(cache.cos.shape.slice(1), [size / 2]) &&
+    sameShape(cache.sin.shape, cache.cos.shape) &&
+    sameShape(cache.positions.shape, [batch!, time!]) &&
+    sameShape(cache.lengths.shape, [batch!]) &&
+    sameShape(cache.total.shape, [1]);
+  if (!fits) throw mismatch("cachedAttention", query, key, value, ...Object.values(cache));
+  for (const ids of [cache.lengths, cache.total, cache.positions]) expectIds("cachedAttention", ids);
+  const given = [cache.key, cache.value, cache.lengths, cache.total, cache.cos, cache.sin, cache.positions];
+  return makeNode("cachedAttention", [query, key, value, ...given], attrs, query);
+}
+
+/** The cache with the tokens added that `attended`, a `cachedAttention`, was given; it may be written over the old one. */
+export function cacheAfter(attended: Node, part: "key" | "value"): Node {
+  if (attended.op !== "cachedAttention") throw graphError(`cacheAfter: ${attended.op} has no cache`);
+  return makeNode("cacheAfter", [attended], { part }, attended.inputs[part === "key" ? 3 : 4]!);
 }
 
 /** `activation(gate) * up`. */

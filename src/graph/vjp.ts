@@ -130,6 +130,8 @@ const vjp: { [O in Op]: Vjp<O> } = {
       makeNode("attentionGradValue", inputs, y.attrs, value),
     ];
   },
+  cachedAttention: notTrained,
+  cacheAfter: notTrained,
   attentionGradQuery: onceOnly,
   attentionGradKey: onceOnly,
   attentionGradValue: onceOnly,
@@ -235,6 +237,10 @@ function matmulVjp(y: NodeOf<"matmul"> | NodeOf<"gemm">, dy: Node): [Node, Node]
 
 function onceOnly(): never {
   throw new Error("internal: the gradient of attention is not differentiated again");
+}
+
+function notTrained(): never {
+  throw new Error("internal: attention over a cache is for sampling and has no gradient");
 }
 
 // ---------------------------------------------------------------- the walk

@@ -1,13 +1,14 @@
 /**
  * The transformer that every supported family is a configuration of: token ids in, hidden states out.
  *
- * Sequences are rows of a batch that begin at position 0 and end in padding, so causal attention needs no other mask.
- * Parameters are graph inputs under their Hugging Face names.
+ * Sequences are rows of a batch. How their tokens see each other is the caller's: `causal` for rows that begin at
+ * position 0 and end in padding, `cached` for rows that go on. Parameters are graph inputs under their Hugging Face
+ * names.
  */
 import { type DType, type Node, scope } from "../graph/node.ts";
 import * as o from "../graph/ops.ts";
 import { type Dim, times } from "../graph/shape.ts";
-import { attention, type LinearParams, mlp, type NormParams, norm, type Rotation } from "../nn/layers.ts";
+import { attention, type LinearParams, type Mix, mlp, type NormParams, norm } from "../nn/layers.ts";
 import { invariant } from "../util/errors.ts";
 import { type ModelConfig, type ParameterRole, parameterSpecs } from "./config.ts";
 
@@ -30,11 +31,12 @@ export function parameterNodes(config: ModelConfig, dtype: DType = "f32"): Param
 
 export type Sequences = {
   readonly ids: Node; // [batch, time]
-  readonly rotation: Rotation; // [time, headDim / 2]
+  /** Attention's core, by layer. */
+  readonly mix: (layer: number) => Mix;
 };
 
 /** The hidden states before the head, [batch * time, width]. */
-export function transformer(config: ModelConfig, p: ParameterNodes, { ids, rotation }: Sequences): Node {
+export function transformer(config: ModelConfig, p: ParameterNodes, { ids, mix }: Sequences): Node {
   const [batch, time] = ids.shape as [Dim, Dim];
   const rows = times(batch, time);
   const need = (role: ParameterRole, layer?: number): Node => {
@@ -47,14 +49,14 @@ export function transformer(config: ModelConfig, p: ParameterNodes, { ids, rotat
     return config.embedScale === 1 ? embedded : o.mul(embedded, config.embedScale);
   });
   for (let layer = 0; layer < config.layers; layer++) {
-    x = scope(`layers.${layer}`, () => block(x, config, { batch, time, layer, rotation }, p));
+    x = scope(`layers.${layer}`, () => block(x, config, { batch, time, layer, mix: mix(layer) }, p));
   }
   return scope("norm", () => norm(x, normParams(config, need("finalNorm"))));
 }
 
-type Place = { readonly batch: Dim; readonly time: Dim; readonly layer: number; readonly rotation: Rotation };
+type Place = { readonly batch: Dim; readonly time: Dim; readonly layer: number; readonly mix: Mix };
 
-function block(x: Node, config: ModelConfig, { batch, time, layer, rotation }: Place, p: ParameterNodes): Node {
+function block(x: Node, config: ModelConfig, { batch, time, layer, mix }: Place, p: ParameterNodes): Node {
   const find = (role: ParameterRole) => p.find(role, layer);
   const linear = (role: ParameterRole, bias: ParameterRole): LinearParams => ({
     weight: find(role)!,
@@ -78,7 +80,7 @@ function block(x: Node, config: ModelConfig, { batch, time, layer, rotation }: P
       o: linear("o", "oBias"),
     };
     const norms = { qNorm: optionalNorm("qNorm"), kNorm: optionalNorm("kNorm") };
-    const mixed = attention(normed(x, "attentionNorm"), { ...projections, ...norms }, shape, rotation);
+    const mixed = attention(normed(x, "attentionNorm"), { ...projections, ...norms }, shape, mix);
     return o.add(x, normed(mixed, "attentionPostNorm"));
   });
   return scope("mlp", () => {

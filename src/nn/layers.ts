@@ -45,20 +45,58 @@ export type AttentionShape = {
   readonly window: number | null;
 };
 
+/** Rows of all heads side by side: query [rows, heads * headDim], key and value [rows, kvHeads * headDim]. */
+export type Projected = { readonly query: Node; readonly key: Node; readonly value: Node };
+/** How a query's heads mix the values it may see: the result is like the query. */
+export type Mix = (projected: Projected, shape: AttentionShape) => Node;
+
+/** Self-attention; queries and keys are normed per head where the model has such norms. */
+export function attention(x: Node, p: AttentionParams, shape: AttentionShape, mix: Mix): Node {
+  const query = normHeads(linear(x, p.q), shape.headDim, p.qNorm);
+  const key = normHeads(linear(x, p.k), shape.headDim, p.kNorm);
+  return linear(mix({ query, key, value: linear(x, p.v) }, shape), p.o);
+}
+
+function normHeads(x: Node, headDim: number, p: NormParams | undefined): Node {
+  if (p === undefined) return x;
+  const [rows, columns] = x.shape as [Dim, number]; // made by `linear` from a weight of known width
+  return o.reshape(norm(o.reshape(x, [times(rows, columns / headDim), headDim]), p), x.shape);
+}
+
 export type Rotation = { readonly cos: Node; readonly sin: Node };
 
-/** Causal self-attention with rotary positions; queries and keys are normed per head where the model has such norms. */
-export function attention(x: Node, p: AttentionParams, shape: AttentionShape, rotation: Rotation): Node {
-  const { batch, time, headDim, heads, kvHeads } = shape;
-  const rows = times(batch, time);
-  const split = (y: Node, count: number, headNorm?: NormParams) => {
-    const normed = headNorm ? norm(o.reshape(y, [times(rows, count), headDim]), headNorm) : y;
-    return o.transpose(o.reshape(normed, [batch, time, count, headDim]), [0, 2, 1, 3]);
+/** Causal attention within rows that begin at position 0, with rotary positions. */
+export function causal(rotation: Rotation): Mix {
+  return ({ query, key, value }, shape) => {
+    const { batch, time, headDim, heads, kvHeads, scale, softcap, window } = shape;
+    const split = (y: Node, count: number) => o.transpose(o.reshape(y, [batch, time, count, headDim]), [0, 2, 1, 3]);
+    const turned = (y: Node, count: number) => o.rope(split(y, count), rotation.cos, rotation.sin);
+    const attrs = { scale, softcap, window };
+    const mixed = o.attention(turned(query, heads), turned(key, kvHeads), split(value, kvHeads), attrs);
+    return o.reshape(o.transpose(mixed, [0, 2, 1, 3]), query.shape);
   };
-  const query = o.rope(split(linear(x, p.q), heads, p.qNorm), rotation.cos, rotation.sin);
-  const key = o.rope(split(linear(x, p.k), kvHeads, p.kNorm), rotation.cos, rotation.sin);
-  const value = split(linear(x, p.v), kvHeads);
-  const { scale, softcap, window } = shape;
-  const mixed = o.attention(query, key, value, { scale, softcap, window });
-  return linear(o.reshape(o.transpose(mixed, [0, 2, 1, 3]), [rows, heads * headDim]), p.o);
+}
+
+/** The size of a head in a cache: the kernel wants whole sixteens. */
+export const cachedHeadDim = (headDim: number): number => Math.ceil(headDim / 16) * 16;
+
+/**
+ * Causal attention over a cache. `onAttended` gets the `cachedAttention` node, from which the new cache comes. Heads
+ * that are not whole sixteens get zeros behind each half, which add nothing to a product and stay pairs for the
+ * rotation.
+ */
+export function cached(cache: o.Cache, onAttended: (attended: Node) => void): Mix {
+  return ({ query, key, value }, { batch, time, heads, kvHeads, headDim, scale, softcap, window }) => {
+    const half = headDim / 2;
+    const wide = cachedHeadDim(headDim) / 2;
+    const widen = (x: Node, count: number) => {
+      const halves = o.reshape(x, [times(batch, time), 2 * count, half]);
+      return o.reshape(o.pad(halves, 2, 0, wide), [batch, time, 2 * count * wide]);
+    };
+    const attrs = { scale, softcap, window, heads, kvHeads, cache };
+    const attended = o.cachedAttention(widen(query, heads), widen(key, kvHeads), widen(value, kvHeads), attrs);
+    onAttended(attended);
+    const halves = o.reshape(attended, [times(batch, time), 2 * heads, wide]);
+    return o.reshape(o.slice(halves, 2, 0, half), query.shape);
+  };
 }

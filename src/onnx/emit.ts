@@ -11,6 +11,7 @@ import { type LayerOp, lower } from "../graph/lower.ts";
 import { type DType, type Node, type NodeOf, type Op, topological } from "../graph/node.ts";
 import { plus } from "../graph/shape.ts";
 import { simplify } from "../graph/simplify.ts";
+import { weightsLeft } from "../graph/weights-left.ts";
 import { GraphError, invariant } from "../util/errors.ts";
 import { type Attribute, GraphWriter, type Port, SEQUENCE } from "./writer.ts";
 
@@ -103,7 +104,7 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
   },
   place: (node, w, [values, ids]) => {
     const axis = w.tensor([1], [1], "i64");
-    const column = one(w, "Cast", [one(w, "Unsqueeze", [ids!, axis])], undefined, { to: 7 });
+    const column = one(w, "Cast", [one(w, "Unsqueeze", [ids!, axis])], undefined, { to: INT64 });
     const hit = one(w, "Equal", [w.range(node.shape[1]!, [1, -1]), column]);
     return one(w, "Where", [hit, one(w, "Unsqueeze", [values!, axis]), w.tensor([0], [], "f32")], node);
   },
@@ -132,8 +133,23 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
     const inputs = [x!, w.tensor([0], [1], "i64"), cos!, sin!];
     return w.node("RotaryEmbedding", inputs, { contrib: true, label: labelOf(node) })[0]!;
   },
+  cachedAttention: (node, w, inputs) => {
+    const [query, key, value, cacheKey, cacheValue, lengths, total, cos, sin, positions] = inputs;
+    const last = one(w, "Sub", [lengths!, w.tensor([1], [1], "i32")]); // the kernel wants the place of the last token
+    const places = one(w, "Cast", [positions!], undefined, { to: INT64 });
+    const given = [query!, key!, value!, cacheKey!, cacheValue!, last, total!, cos!, sin!, places];
+    const { heads, kvHeads, scale, softcap, window } = node.attrs;
+    const attributes = {
+      ...{ num_heads: heads, kv_num_heads: kvHeads, do_rotary: 1, scale: { float: scale } },
+      ...(softcap === null ? {} : { softcap: { float: softcap } }),
+      ...(window === null ? {} : { local_window_size: window }),
+    };
+    return w.node("GroupQueryAttention", given, { attributes, outputs: 3, contrib: true, label: labelOf(node) })[0]!;
+  },
+  cacheAfter: (node, w, [attended]) => w.outputsWith(attended!)[node.attrs.part === "key" ? 1 : 2]!,
 };
 
+const INT64 = 7;
 const castCodes: Record<DType, number> = { f32: 1, i32: 6, bool: 9 };
 
 function direct(type: string): Emit<Op> {
@@ -158,8 +174,13 @@ function gemmAttributes({ transA, transB, alpha }: NodeOf<"gemm">["attrs"]): Rec
   return { transA: Number(transA), transB: Number(transB), alpha: { float: alpha } };
 }
 
+export type CompileOptions = {
+  /** The program's batches have few rows, so that products are faster with the weight on the left. */
+  readonly hasFewRows?: boolean;
+};
+
 /** Compile named outputs: lower, simplify, check, emit. */
-export function compile(outputs: Readonly<Record<string, Node>>): Program {
+export function compile(outputs: Readonly<Record<string, Node>>, { hasFewRows = false }: CompileOptions = {}): Program {
   const names = Object.keys(outputs);
   check(outputs);
   const taken = new Set([SEQUENCE]);
@@ -168,7 +189,8 @@ export function compile(outputs: Readonly<Record<string, Node>>): Program {
     if (taken.has(name))
       throw new GraphError(outputs[name]!.path, `an output cannot be called \`${name}\`: the name is taken`);
   }
-  const nodes = simplify(lower(Object.values(outputs)));
+  const lowered = lower(Object.values(outputs));
+  const nodes = simplify(hasFewRows ? weightsLeft(lowered) : lowered);
   check(Object.fromEntries(names.map((name, i) => [name, nodes[i]!])));
   const w = new GraphWriter();
   const emitted = new Map<Node, string>();

@@ -34,6 +34,11 @@ export class GraphWriter {
     return names;
   }
 
+  /** All outputs of the node that made this one. */
+  outputsWith(name: string): readonly string[] {
+    return this.#nodes.find((node) => node.outputs.includes(name))!.outputs;
+  }
+
   /** A constant tensor, shared with every earlier one that is the same. */
   tensor(values: readonly number[], shape: readonly number[], dtype: OnnxType): string {
     return this.once(`${dtype}[${shape}]${values.map((v) => (Object.is(v, -0) ? "-0" : v))}`, () => {

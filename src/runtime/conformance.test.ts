@@ -122,6 +122,54 @@ function attentionGrad(op: "attentionGradQuery" | "attentionGradKey" | "attentio
   );
 }
 
+type CacheRow = {
+  name: string;
+  time: number;
+  lengths: readonly number[];
+  attrs?: Partial<AttentionAttrs>;
+  kvHeads?: number;
+};
+const caches: readonly CacheRow[] = [
+  { name: "rows that begin", time: 5, lengths: [5, 5] },
+  { name: "one row of one token that begins", time: 1, lengths: [1] },
+  { name: "one token more for each row", time: 1, lengths: [4, 4, 4] },
+  { name: "one row goes on", time: 3, lengths: [7] },
+  { name: "a window", time: 3, lengths: [7], attrs: { window: 4 } },
+  { name: "a window at one token", time: 1, lengths: [6, 6], attrs: { window: 3 } },
+  { name: "a cap", time: 1, lengths: [6, 6], attrs: { softcap: 1.5 } },
+  { name: "a key head for each query head", time: 1, lengths: [3, 3], kvHeads: 4 },
+];
+
+/** One case for each of `caches`: the queries, keys and values of new tokens, and what is in the cache (x3). */
+function eachCache(build: (attended: Node, total: number) => Node): Cases {
+  const [heads, size, capacity, places] = [4, 16, 8, 11];
+  const cases = caches.map(({ name, time, lengths, attrs, kvHeads = 2 }) => {
+    const batch = lengths.length;
+    const total = Math.max(...lengths);
+    const past = floats([batch, kvHeads, capacity, size]);
+    const inputs = [floats([batch, time, heads * size]), floats([batch, time, kvHeads * size])];
+    return forward(name, [...inputs, floats([batch, time, kvHeads * size]), past], (query, key, value, before) => {
+      const angles = Array.from({ length: (places * size) / 2 }, (_, i) => i / 7);
+      const cache: o.Cache = {
+        key: before,
+        value: o.neg(before),
+        lengths: o.constant(lengths, [batch], "i32"),
+        total: o.constant([total], [1], "i32"),
+        cos: o.constant(angles.map(Math.cos).map(Math.fround), [places, size / 2]),
+        sin: o.constant(angles.map(Math.sin).map(Math.fround), [places, size / 2]),
+        positions: o.constant(
+          lengths.flatMap((length) => Array.from({ length: time }, (_, t) => 3 + length - time + t)),
+          [batch, time],
+          "i32",
+        ),
+      };
+      const full = { scale: 0.3, window: null, softcap: null, heads, kvHeads, ...attrs };
+      return build(o.cachedAttention(query, key, value, { ...full, cache }), total);
+    });
+  });
+  return cases as [Case, ...Case[]]; // one per row of the table above
+}
+
 type Head = { readonly softcap: number | null; readonly temperature: number };
 const heads: readonly { name: string; rows: Dim; tokens: number; head?: Partial<Head>; bindings?: Bindings }[] = [
   { name: "a head", rows: 5, tokens: 7 },
@@ -427,6 +475,11 @@ const cases: Record<Op, Cases> = {
   attentionGradQuery: attentionGrad("attentionGradQuery", 0),
   attentionGradKey: attentionGrad("attentionGradKey", 1),
   attentionGradValue: attentionGrad("attentionGradValue", 2),
+  cachedAttention: eachCache((attended) => attended),
+  cacheAfter: [
+    ...eachCache((attended, total) => o.slice(o.cacheAfter(attended, "key"), 2, 0, total)),
+    ...eachCache((attended, total) => o.slice(o.cacheAfter(attended, "value"), 2, 0, total)),
+  ],
   gated: [...gated("silu"), ...gated("gelu"), ...gated("geluTanh")],
   tokenLogprobs: eachHead((hidden, weight, ids, head) => o.tokenLogprobs(hidden, weight, ids, head)),
   tokenEntropy: eachHead((hidden, weight, _, head) => o.tokenEntropy(hidden, weight, head)),

@@ -8,6 +8,7 @@
 import {
   type Activation,
   type AttentionAttrs,
+  type CachedAttentionAttrs,
   type HeadAttrs,
   type Node,
   type NodeOf,
@@ -21,7 +22,12 @@ import { GraphError } from "../util/errors.ts";
 export type Value = { readonly shape: number[]; readonly data: Float64Array };
 
 type Index = readonly number[];
-type Run = { readonly inputs: Readonly<Record<string, ArrayLike<number>>>; readonly bindings: Bindings };
+type Run = {
+  readonly inputs: Readonly<Record<string, ArrayLike<number>>>;
+  readonly bindings: Bindings;
+  /** What was computed so far. */
+  readonly values: ReadonlyMap<Node, Value>;
+};
 type Rule<O extends Op> = (node: NodeOf<O>, values: readonly [Value, Value, Value, Value, Value], run: Run) => Value;
 
 /** What the named outputs are for the given inputs. */
@@ -34,7 +40,7 @@ export function interpret(
   for (const node of topological(Object.values(outputs))) {
     const rule = rules[node.op] as (node: Node, values: readonly Value[], run: Run) => Value; // the table pairs the two
     const given = node.inputs.map((x) => values.get(x)!);
-    const value = rule(node, given, { inputs, bindings });
+    const value = rule(node, given, { inputs, bindings, values });
     const traced = evaluateShape(node.shape, bindings);
     if (`${value.shape}` !== `${traced}` || value.data.length !== sizeOf(value.shape)) {
       throw new GraphError(node.path, `${node.op}: traced as [${traced}], but the values make [${value.shape}]`);
@@ -161,6 +167,12 @@ const rules: { [O in Op]: Rule<O> } = {
   attentionGradQuery: ({ attrs }, values) => attentionGrads(values, attrs).query,
   attentionGradKey: ({ attrs }, values) => attentionGrads(values, attrs).key,
   attentionGradValue: ({ attrs }, values) => attentionGrads(values, attrs).value,
+  cachedAttention: ({ attrs }, values) => cachedAttention(values, attrs).out,
+  cacheAfter: ({ inputs: [attended], attrs }, _, { values }) => {
+    const node = attended as NodeOf<"cachedAttention">; // checked by `o.cacheAfter`
+    const given = node.inputs.map((x) => values.get(x)!);
+    return cachedAttention(given, node.attrs)[attrs.part];
+  },
   gated: ({ attrs }, [gate, up]) => spread([gate, up], ([x, y]) => activations[attrs.activation](x!) * y!),
   tokenLogprobs: ({ attrs }, [hidden, weight, targets]) =>
     fill(targets.shape, ([i]) => headLogprobs(hidden, weight, i!, attrs)[targets.data[i!]!]!),
@@ -223,6 +235,56 @@ function attentionGrads(values: readonly Value[], attrs: AttentionAttrs): Record
     });
   });
   return grads;
+}
+
+/** New tokens over a cache, and the cache with them: row by row, token by token, head by head. */
+function cachedAttention(
+  values: readonly Value[],
+  attrs: CachedAttentionAttrs,
+): Record<"out" | "key" | "value", Value> {
+  const [query, newKey, newValue, oldKey, oldValue, lengths, total, cos, sin, positions] = values as [
+    ...[Value, Value, Value, Value, Value],
+    ...[Value, Value, Value, Value, Value],
+  ];
+  const [batch, time] = query.shape as [number, number];
+  const size = oldKey.shape[3]!;
+  const cap = attrs.softcap ?? Infinity;
+  const out = zeros(query.shape);
+  const [key, value] = [copy(oldKey), copy(oldValue)];
+  const turned = (x: Value, [b, t, head]: Index) => {
+    const position = at(positions, [b!, t!]);
+    return Float64Array.from({ length: size }, (_, i) => {
+      const pair = i % (size / 2);
+      const [left, right] = [pair, pair + size / 2].map((j) => at(x, [b!, t!, head! * size + j]));
+      const [c, s] = [at(cos, [position, pair]), at(sin, [position, pair])];
+      return i === pair ? left! * c - right! * s : right! * c + left! * s;
+    });
+  };
+  forEachIndex([batch, time, attrs.kvHeads], ([b, t, head]) => {
+    const start = time === total.data[0] ? 0 : lengths.data[b!]! - time;
+    if (start + t! >= lengths.data[b!]!) return;
+    const place = placeOf(key.shape, [b!, head!, start + t!, 0]);
+    key.data.set(turned(newKey, [b!, t!, head!]), place);
+    for (let i = 0; i < size; i++) value.data[place + i] = at(newValue, [b!, t!, head! * size + i]);
+  });
+  forEachIndex([batch, time, attrs.heads], ([b, t, head]) => {
+    const start = time === total.data[0] ? 0 : lengths.data[b!]! - time;
+    const kvHead = Math.floor(head! / (attrs.heads / attrs.kvHeads));
+    const seen = Array.from({ length: key.shape[2]! }, (_, j) => j).filter((j) => sees(start + t!, j, attrs.window));
+    const q = turned(query, [b!, t!, head!]);
+    const scores = seen.map((j) => {
+      const raw = attrs.scale * dot(q, key.data, placeOf(key.shape, [b!, kvHead, j, 0]));
+      return cap === Infinity ? raw : cap * Math.tanh(raw / cap);
+    });
+    const sum = logSumExp(scores);
+    for (let i = 0; i < size; i++) {
+      out.data[placeOf(out.shape, [b!, t!, head! * size + i])] = seen.reduce(
+        (mixed, j, n) => mixed + Math.exp(scores[n]! - sum) * at(value, [b!, kvHead, j, i]),
+        0,
+      );
+    }
+  });
+  return { out, key, value };
 }
 
 /** A position sees itself and what lies before it, at most `window` positions in all. */
@@ -298,6 +360,10 @@ function sizeOf(shape: Index): number {
 
 function zeros(shape: Index): Value {
   return { shape: [...shape], data: new Float64Array(sizeOf(shape)) };
+}
+
+function copy(x: Value): Value {
+  return { shape: x.shape, data: x.data.slice() };
 }
 
 /** Visit every index of a shape, in the order of the data. */

@@ -10,7 +10,7 @@ import type { Program } from "../onnx/emit.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import type { Device } from "./devices.ts";
 import type { AdamW } from "./optimizer.ts";
-import type { Arrays, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
+import type { Arrays, BoundGroup, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
 import type { Vectors } from "./vectors.ts";
 import type { CopyMode } from "./zero-copy.ts";
 
@@ -25,7 +25,12 @@ export type RuntimeOptions = {
 export type Executable = { readonly id: number; readonly program: Program };
 /** Arrays that the engine thread knows by name, so that they need not be sent with every run. */
 export type Group = { readonly id: number };
-export type RunOptions = { readonly bindings?: Bindings; readonly arrays?: Arrays; readonly groups?: readonly Group[] };
+export type RunOptions = {
+  readonly bindings?: Bindings;
+  readonly arrays?: Arrays;
+  /** Bound arrays; with `firstRow` a tensor is so many rows of the longer array, from that one on. */
+  readonly groups?: readonly BoundGroup[];
+};
 
 type Pending = { resolve(value: unknown): void; reject(error: Error): void };
 
@@ -60,7 +65,7 @@ export class Runtime {
   /** Run a program. Inputs are read from, and outputs written to, the arrays given by name here or in groups. */
   async run(executable: Executable, options: RunOptions = {}): Promise<void> {
     const { bindings = {}, arrays = {}, groups = [] } = options;
-    await this.#call("run", { session: executable.id, bindings, arrays, groups: groups.map(({ id }) => id) });
+    await this.#call("run", { session: executable.id, bindings, arrays, groups });
   }
 
   /** Hand over arrays that many runs share. */

@@ -24,8 +24,10 @@ export type RunRequest = {
   readonly bindings: Bindings;
   /** Arrays by the name of the input or output they serve; those of `groups` need not be sent again. */
   readonly arrays: Arrays;
-  readonly groups: readonly number[];
+  readonly groups: readonly BoundGroup[];
 };
+/** A bound group; with `firstRow`, its arrays are longer than the tensors, which begin at that row of the first axis. */
+export type BoundGroup = { readonly id: number; readonly firstRow?: number };
 
 /** What the main thread may ask for, and what it gets. */
 export type Calls = {
@@ -57,14 +59,25 @@ export function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
   const groups = new Map<number, Arrays>();
   const optimizer = new OptimizerPool(settings.threads);
 
-  const find = (request: RunRequest, port: Port): Numbers => {
-    const array = request.arrays[port.name] ?? request.groups.map((id) => groups.get(id)?.[port.name]).find(Boolean);
-    invariant(array !== undefined, `no array was given for ${port.name}`);
-    return array;
+  const find = (request: RunRequest, port: Port, shape: readonly number[]): Numbers => {
+    const given = request.arrays[port.name];
+    if (given !== undefined) return given;
+    for (const { id, firstRow } of request.groups) {
+      const array = groups.get(id)?.[port.name];
+      if (array === undefined) continue;
+      if (firstRow === undefined) return array;
+      const size = shape.reduce((a, b) => a * b, 1);
+      const start = firstRow * (size / shape[0]!);
+      return array.subarray(start, start + size);
+    }
+    throw new Error(`internal: no array was given for ${port.name}`);
   };
   const tensors = (request: RunRequest, ports: readonly Port[]): Record<string, Tensor> =>
     Object.fromEntries(
-      ports.map((port) => [port.name, tensor(port, evaluateShape(port.shape, request.bindings), find(request, port))]),
+      ports.map((port) => {
+        const shape = evaluateShape(port.shape, request.bindings);
+        return [port.name, tensor(port, shape, find(request, port, shape))];
+      }),
     );
 
   return {
@@ -82,14 +95,14 @@ export function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
       for (const symbol of program.symbols) {
         feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(evaluate(symbol, request.bindings))), [1]);
       }
-      for (const port of program.outputs) {
-        const { buffer } = find(request, port);
+      const fetches = tensors(request, program.outputs);
+      for (const [name, { data }] of Object.entries(fetches)) {
         invariant(
-          buffer instanceof SharedArrayBuffer,
-          `the array for ${port.name} is not in shared memory, so what is written to it here is not seen there`,
+          (data as Numbers).buffer instanceof SharedArrayBuffer, // both kinds of tensor hold one of `Numbers`
+          `the array for ${name} is not in shared memory, so what is written to it here is not seen there`,
         );
       }
-      await runInto(session, feeds, tensors(request, program.outputs), settings.copyMode);
+      await runInto(session, feeds, fetches, settings.copyMode);
     },
     async bind(group, arrays) {
       groups.set(group, { ...groups.get(group), ...arrays });
