@@ -6,6 +6,7 @@
  */
 import type { Node } from "../graph/node.ts";
 import type { ModelConfig } from "../models/config.ts";
+import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../rollout/request.ts";
 
 /** What a model can say about a token: see `TokenOutputs`. */
 export type HeadName = "logprobs" | "entropy" | "values" | "scores";
@@ -92,8 +93,15 @@ export type Model = {
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics>;
   /** Clip, update, forget the gradient. */
   step(optimizer: OptimizerStep): Promise<StepResult>;
+  /**
+   * Sample from the weights as they are at each token. Requests run together; each gets what it would get alone.
+   */
+  sample(request: SampleRequest): Promise<Completion>;
+  samplerStats(): SamplerStats;
   /** Write a Hugging Face folder; what it holds is read from the weights as they are now. */
   save(dir: string, format?: SaveFormat): Promise<void>;
+  /** Take over the weights of another Hugging Face folder of the same shapes; the optimizer's memory stays. */
+  load(dir: string): Promise<void>;
   /** Write and read what the optimizer remembers. */
   saveOptimizer(dir: string): Promise<void>;
   loadOptimizer(dir: string): Promise<void>;
@@ -108,6 +116,8 @@ export type ModelSpec = {
   /** `value` gives a language model a new value head where the checkpoint has none; `seed` draws its weights. */
   readonly head?: "lm" | "value" | "score";
   readonly seed?: number;
+  /** What sampling from it may use. */
+  readonly sampler?: SamplerLimits;
 };
 
 export type Engine = {

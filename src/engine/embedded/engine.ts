@@ -17,7 +17,7 @@ export class EmbeddedEngine implements Engine {
   }
 
   /** Load a Hugging Face folder. */
-  async open({ folder, tokenizerFolder = folder, head, seed = 0 }: ModelSpec): Promise<EmbeddedModel> {
+  async open({ folder, tokenizerFolder = folder, head, seed = 0, sampler = {} }: ModelSpec): Promise<EmbeddedModel> {
     await this.#runtime.load(compile({ y: neg(input("x", [1])) })); // a device that is not there says so now
     const read = await readConfig(folder);
     const config = head === undefined ? read : withHead(read, head);
@@ -34,7 +34,7 @@ export class EmbeddedEngine implements Engine {
           weights[i] = random.normal(0, spread);
         });
     }
-    return new EmbeddedModel({ runtime: this.#runtime, tokenizerFolder, config, specs, vectors });
+    return new EmbeddedModel({ runtime: this.#runtime, tokenizerFolder, config, specs, vectors, limits: sampler });
   }
 
   async close(): Promise<void> {

@@ -1,18 +1,22 @@
 /**
  * A model on the embedded engine: parameters in shared memory, programs compiled when first needed.
  *
- * Calls on one model run one after the other, in the order they were made. The gradient is written by the first
+ * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The gradient is written by the first
  * micro-batch after a step and added to by the rest, so no pass clears it.
  */
-import { mkdir } from "node:fs/promises";
+import { mkdir, stat } from "node:fs/promises";
+import { totalmem } from "node:os";
 import { join } from "node:path";
-import type { ModelConfig, ParameterSpec } from "../../models/config.ts";
+import { type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { ropeRegime, ropeTables } from "../../models/rope.ts";
 import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
-import { saveParameters } from "../../models/weights.ts";
+import { loadParameters, saveParameters } from "../../models/weights.ts";
+import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
+import { DEFAULT_SEQUENCES, Sampler } from "../../rollout/sampler.ts";
 import { clipFactor } from "../../runtime/optimizer.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
+import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import type {
   ForwardOptions,
@@ -27,6 +31,8 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { EmbeddedDecoder } from "./decoder.ts";
+import { cacheBytesPerToken } from "./kv-cache.ts";
 import { cut, type Layout, layOut } from "./layout.ts";
 import {
   forwardProgram,
@@ -47,6 +53,7 @@ export type ModelParts = {
   readonly config: ModelConfig;
   readonly specs: readonly ParameterSpec[];
   readonly vectors: Vectors;
+  readonly limits: SamplerLimits;
 };
 
 type Trainer = TrainProgram & { readonly executable: Executable };
@@ -58,6 +65,8 @@ export class EmbeddedModel implements Model {
   readonly #executables = new Map<string, Promise<Executable>>();
   readonly #trainers = new Map<string, Promise<Trainer>>();
   readonly #tables = new Map<number, RopeTables>();
+  #sampler: Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> | null = null;
+  #stats: () => SamplerStats = () => idle;
   #weights: Promise<Group> | null = null;
   #gradients: Promise<Group> | null = null;
   #queue: Promise<unknown> = Promise.resolve();
@@ -156,7 +165,34 @@ export class EmbeddedModel implements Model {
       const { lr, betas, eps, weightDecay, maxNorm } = optimizer;
       const gradScale = clipFactor(gradNorm, maxNorm);
       await runtime.adamw(vectors, { lr, betas, eps, weightDecay, step: this.#steps, gradScale });
+      await this.#forgetCache();
       return { gradNorm, isSkipped: false };
+    });
+  }
+
+  async sample(request: SampleRequest): Promise<Completion> {
+    this.#sampler ??= this.#openSampler();
+    return (await this.#sampler).sampler.sample(request);
+  }
+
+  samplerStats(): SamplerStats {
+    return this.#stats();
+  }
+
+  load(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      const { specs, config } = this.#parts;
+      const staged = new Map(
+        specs.map(({ name, shape }) => [name, new Float32Array(shape.reduce((a, b) => a * b, 1))]),
+      );
+      const other = await readConfig(dir);
+      if (other.family !== config.family)
+        throw new UserError(
+          `${dir} holds a ${other.family} model, and this one is ${config.family}: load it on its own.`,
+        );
+      await loadParameters(dir, specs, ({ name }) => staged.get(name)!, { allowNewHead: false });
+      for (const [name, values] of staged) this.weights(name).set(values); // nothing changed if the folder is not right
+      await this.#forgetCache();
     });
   }
 
@@ -212,8 +248,40 @@ export class EmbeddedModel implements Model {
   }
 
   async close(): Promise<void> {
+    if (this.#sampler !== null) {
+      const { sampler, decoder } = await this.#sampler;
+      sampler.close(new Error("the model was closed"));
+      await decoder.close();
+    }
     const groups = await Promise.all([this.#weights, this.#gradients]);
     for (const group of groups) if (group !== null) await this.#parts.runtime.unbind(group);
+  }
+
+  async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
+    const { runtime, config, limits, tokenizerFolder } = this.#parts;
+    if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
+    const most =
+      (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
+    const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(totalmem() / 4));
+    const cacheBytes = Math.min(bytes, most * cacheBytesPerToken(config));
+    const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
+      () => true,
+      () => false,
+    );
+    const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
+    const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
+    const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });
+    const sampler = new Sampler({
+      ...{ decoder, tokenizer, limits, eosIds: tokenizer?.eosIds ?? own, maxLength: config.maxPositions },
+      exclusive: (work) => this.#exclusive(work),
+    });
+    this.#stats = () => sampler.stats();
+    return { sampler, decoder };
+  }
+
+  /** Keys and values in the cache are of other weights now. */
+  async #forgetCache(): Promise<void> {
+    if (this.#sampler !== null) (await this.#sampler).sampler.forget();
   }
 
   #layOut(
@@ -339,6 +407,14 @@ export class EmbeddedModel implements Model {
 }
 
 type RopeTables = { readonly cos: Float32Array; readonly sin: Float32Array };
+
+/** What keys and values may take unless said otherwise; memory is used as tokens come. */
+const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
+
+const idle: SamplerStats = {
+  ...{ running: 0, waiting: 0, cachedTokens: 0, cacheTokens: 0, promptTokens: 0, reusedTokens: 0 },
+  ...{ generatedTokens: 0, finishedSamples: 0, preemptions: 0 },
+};
 
 const OPTIMIZER_FILE = "optimizer.safetensors";
 /** torch's names for what AdamW remembers. */

@@ -12,6 +12,7 @@ import { splitSparse } from "../../graph/sparse.ts";
 import { grad, headLogits } from "../../graph/vjp.ts";
 import type { ModelConfig } from "../../models/config.ts";
 import { headWeight, type ParameterNodes, parameterNodes, scores, transformer } from "../../models/transformer.ts";
+import { causal } from "../../nn/layers.ts";
 import { compile, type Program } from "../../onnx/emit.ts";
 import { invariant } from "../../util/errors.ts";
 import type { HeadName, LossTensors, TokenLoss } from "../contract.ts";
@@ -47,7 +48,7 @@ type Inputs = ReturnType<typeof batchInputs>;
 
 /** The hidden states of the positions that a head reads, [n, width]. */
 function countedHidden(config: ModelConfig, p: ParameterNodes, inputs: Inputs): Node {
-  const hidden = transformer(config, p, inputs);
+  const hidden = transformer(config, p, { ids: inputs.ids, mix: () => causal(inputs.rotation) });
   return scope("head", () => o.rearrange(o.mul(hidden, inputs.isRead), inputs.positions, inputs.rank));
 }
 

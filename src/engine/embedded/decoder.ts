@@ -1,0 +1,181 @@
+/**
+ * A model that samples: the decode programs over its weights and a cache of keys and values.
+ *
+ * The weights are the very arrays that training updates, so what is drawn next is drawn from the model as it is now.
+ */
+import type { ModelConfig } from "../../models/config.ts";
+import { ropeRegime, ropeTables } from "../../models/rope.ts";
+import { cachedHeadDim } from "../../nn/layers.ts";
+import type { DecodeRun, Decoder, Distributions } from "../../rollout/decoder.ts";
+import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
+import { sharedFloats } from "../../runtime/vectors.ts";
+import { type DecodeKind, decodeProgram } from "./decode-program.ts";
+import { KvCache } from "./kv-cache.ts";
+import { Scratch } from "./scratch.ts";
+
+/** Up to this many rows a step is faster with the weights on the left of their products. */
+const FEW_ROWS = 256;
+
+export type DecoderParts = {
+  readonly runtime: Runtime;
+  readonly config: ModelConfig;
+  readonly weights: () => Promise<Group>;
+  readonly cacheBytes: number;
+};
+
+export class EmbeddedDecoder implements Decoder {
+  readonly vocabSize: number;
+  readonly #parts: DecoderParts;
+  readonly #cache: KvCache;
+  readonly #scratch = new Scratch();
+  readonly #programs = new Map<string, Promise<Executable>>();
+  readonly #rotations = new Map<string, Rotations>();
+  #group: Promise<Group> | null = null;
+
+  constructor(parts: DecoderParts) {
+    this.#parts = parts;
+    this.vocabSize = parts.config.vocabSize;
+    this.#cache = new KvCache(parts.config, parts.cacheBytes);
+  }
+
+  get cacheTokens(): number {
+    return this.#cache.tokens;
+  }
+
+  regimeOf(length: number): number {
+    return ropeRegime(this.#parts.config.rope, length);
+  }
+
+  layOut(capacity: number, lengths: readonly number[]): void {
+    this.#cache.layOut(capacity, lengths);
+  }
+
+  copy(from: number, to: number, length: number): void {
+    this.#cache.copy(from, to, length);
+  }
+
+  swap(a: number, b: number, length: number): void {
+    this.#cache.swap(a, b, length);
+  }
+
+  async run({ slot, rows, reads, wantsLogits }: DecodeRun): Promise<Distributions> {
+    const time = Math.max(...rows.map(({ ids }) => ids.length));
+    const batch = rows.length;
+    const n = Math.max(1, reads.length);
+    const scratch = this.#scratch;
+    const lengths = rows.map(({ ids, past }) => past + ids.length);
+    const rotations = this.#rotationsFor(rows.map(({ length }) => length));
+    const ids = scratch.ints("ids", batch * time).fill(0);
+    const positions = scratch.ints("positions", batch * time).fill(0);
+    rows.forEach((row, b) => {
+      ids.set(row.ids, b * time);
+      const first = rotations.start.get(this.regimeOf(row.length))! + row.past;
+      for (let t = 0; t < row.ids.length; t++) positions[b * time + t] = first + t;
+    });
+    const arrays: Record<string, Float32Array | Int32Array> = {
+      ids,
+      positions,
+      "rope.cos": rotations.cos,
+      "rope.sin": rotations.sin,
+      lengths: filled(scratch.ints("lengths", batch), lengths),
+      total: scratch.ints("total", 1).fill(Math.max(...lengths)),
+      reads: filled(
+        scratch.ints("reads", n).fill(0),
+        reads.map(({ row, at }) => row * time + at),
+      ),
+      scale: filled(
+        scratch.floats("scale", n).fill(1),
+        reads.map(({ temperature }) => 1 / temperature),
+      ),
+      probs: scratch.floats("probs", n * this.vocabSize),
+    };
+    if (wantsLogits) arrays.logits = scratch.floats("logits", n * this.vocabSize);
+    const kind = time > 1 ? "prompts" : batch <= FEW_ROWS ? "few-tokens" : "tokens";
+    const executable = await this.#program(kind, wantsLogits);
+    const places = rotations.cos.length / (cachedHeadDim(this.#parts.config.headDim) / 2);
+    await this.#parts.runtime.run(executable, {
+      bindings: { batch, time, capacity: this.#cache.capacity, places, n },
+      arrays,
+      groups: [await this.#parts.weights(), { ...(await this.#cacheGroup()), firstRow: slot }],
+    });
+    return { probs: arrays.probs as Float32Array, logits: (arrays.logits as Float32Array | undefined) ?? null }; // made above
+  }
+
+  async close(): Promise<void> {
+    if (this.#group !== null) await this.#parts.runtime.unbind(await this.#group);
+  }
+
+  #cacheGroup(): Promise<Group> {
+    this.#group ??= this.#parts.runtime.bind(this.#cache.bindings());
+    return this.#group;
+  }
+
+  #program(kind: DecodeKind, hasLogits: boolean): Promise<Executable> {
+    const key = `${kind} ${hasLogits}`;
+    let program = this.#programs.get(key);
+    if (program === undefined) {
+      program = this.#parts.runtime.load(decodeProgram(this.#parts.config, kind, hasLogits));
+      this.#programs.set(key, program);
+    }
+    return program;
+  }
+
+  /** Tables for sequences of these lengths: those of each regime one after the other. */
+  #rotationsFor(lengths: readonly number[]): Rotations {
+    const longest = new Map<number, number>();
+    for (const length of lengths) {
+      const regime = this.regimeOf(length);
+      longest.set(regime, Math.max(longest.get(regime) ?? 0, length));
+    }
+    const regimes = [...longest].sort(([a], [b]) => a - b);
+    const key = regimes.map(([regime]) => regime).join();
+    const known = this.#rotations.get(key);
+    if (known !== undefined && regimes.every(([regime, length]) => length <= known.reach.get(regime)!)) return known;
+    const made = makeRotations(this.#parts.config, regimes);
+    if (this.#rotations.size >= MOST_ROTATIONS) this.#rotations.clear();
+    this.#rotations.set(key, made);
+    return made;
+  }
+}
+
+type Rotations = {
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+  /** Where a regime's table begins, and how long it is. */
+  readonly start: ReadonlyMap<number, number>;
+  readonly reach: ReadonlyMap<number, number>;
+};
+
+const MOST_ROTATIONS = 8;
+
+function makeRotations(config: ModelConfig, regimes: readonly (readonly [number, number])[]): Rotations {
+  const { rope, headDim } = config;
+  const wide = cachedHeadDim(headDim) / 2;
+  const start = new Map<number, number>();
+  const reach = new Map<number, number>();
+  let places = 0;
+  for (const [regime, length] of regimes) {
+    // Longer than asked for, so that growing sequences do not ask at every token.
+    const positions = 2 ** Math.ceil(Math.log2(Math.max(256, length)));
+    start.set(regime, places);
+    reach.set(regime, positions);
+    places += positions;
+  }
+  const cos = sharedFloats(places * wide);
+  const sin = sharedFloats(places * wide);
+  for (const [regime, length] of regimes) {
+    const tables = ropeTables(rope, headDim, reach.get(regime)!, length);
+    const half = headDim / 2;
+    for (let position = 0; position < reach.get(regime)!; position++) {
+      const to = (start.get(regime)! + position) * wide;
+      cos.set(tables.cos.subarray(position * half, (position + 1) * half), to);
+      sin.set(tables.sin.subarray(position * half, (position + 1) * half), to);
+    }
+  }
+  return { cos, sin, start, reach };
+}
+
+function filled<T extends Int32Array | Float32Array>(array: T, values: readonly number[]): T {
+  array.set(values);
+  return array;
+}

@@ -1,0 +1,144 @@
+/**
+ * From a distribution to a token: bias and bans on logits, then penalties, then temperature, then the cuts of min-p,
+ * top-k and top-p, then one uniform number (the order of vLLM).
+ *
+ * Where nothing asks for more, the engine's own softmax is used as it is and a draw is one pass over it. A token's
+ * log-prob is that of the distribution it was drawn from.
+ */
+import { invariant } from "../util/errors.ts";
+import type { Sampling, TokenLogprob } from "./request.ts";
+import { type Bound, covering, largest, type Row } from "./select.ts";
+
+/** Below this temperature the likeliest token is taken, as in vLLM. */
+const GREEDY_BELOW = 1e-5;
+
+export const isGreedy = ({ temperature = 1 }: Sampling): boolean => temperature < GREEDY_BELOW;
+
+/** The temperature of the distribution that log-probs are told of. */
+export const temperatureOf = (sampling: Sampling): number => (isGreedy(sampling) ? 1 : (sampling.temperature ?? 1));
+
+/**
+ * Whether the logits themselves are needed, not their softmax alone. For bans they are: at a low temperature all but
+ * one probability may have become 0, and it may be the one that is banned.
+ */
+export function needsLogits(sampling: Sampling, banned: readonly number[]): boolean {
+  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias = {} } = sampling;
+  const hasPenalty = repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
+  return hasPenalty || banned.length > 0 || Object.keys(logitBias).length > 0;
+}
+
+/** What a draw looks at besides the distribution. */
+export type Context = {
+  readonly sampling: Sampling;
+  readonly ids: readonly number[];
+  readonly promptLength: number;
+  /** Tokens that must not be drawn now. */
+  readonly banned: readonly number[];
+};
+
+export type Drawn = TokenLogprob & { readonly top: readonly TokenLogprob[] };
+
+/** Draw a token from `probs`, the softmax at `temperatureOf`; `logits` are needed where `needsLogits` says so. */
+export function draw(probs: Float32Array, logits: Float32Array | null, context: Context, uniform: () => number): Drawn {
+  const { sampling, banned } = context;
+  const row = needsLogits(sampling, banned) ? adjusted(logits, context) : probs;
+  const wanted = sampling.topLogprobs ?? 0;
+  if (isGreedy(sampling)) return scored(row, likeliest(row), wanted);
+  const bound = cut(row, sampling);
+  const kept = bound === null ? row : within(row, bound);
+  return scored(kept, passing(kept, uniform()), wanted);
+}
+
+/** The log-prob of a given token, and the likeliest ones in its place. */
+export function scored(row: Row, id: number, wanted: number): Drawn {
+  return { id, logprob: Math.log(row[id]!), top: topOf(row, wanted) };
+}
+
+/** The softmax of the logits after bias, bans and penalties. */
+function adjusted(logits: Float32Array | null, { sampling, ids, promptLength, banned }: Context): Float64Array {
+  invariant(logits !== null, "bias, bans and penalties need logits");
+  const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias = {} } = sampling;
+  const row = Float64Array.from(logits);
+  for (const [id, bias] of Object.entries(logitBias)) row[Number(id)]! += bias;
+  // Where every token is banned something must be drawn all the same.
+  if (new Set(banned).size < row.length) for (const id of banned) row[id] = -Infinity;
+  if (repetitionPenalty !== 1) {
+    for (const id of new Set(ids)) row[id]! *= row[id]! > 0 ? 1 / repetitionPenalty : repetitionPenalty;
+  }
+  if (presencePenalty !== 0 || frequencyPenalty !== 0) {
+    const counts = new Map<number, number>();
+    for (const id of ids.slice(promptLength)) counts.set(id, (counts.get(id) ?? 0) + 1);
+    for (const [id, count] of counts) row[id]! -= presencePenalty + frequencyPenalty * count;
+  }
+  const temperature = temperatureOf(sampling);
+  const peak = row[likeliest(row)]!;
+  let total = 0;
+  for (let i = 0; i < row.length; i++) {
+    row[i] = Math.exp((row[i]! - peak) / temperature);
+    total += row[i]!;
+  }
+  for (let i = 0; i < row.length; i++) row[i]! /= total;
+  return row;
+}
+
+function likeliest(row: Row): number {
+  let best = 0;
+  for (let id = 1; id < row.length; id++) if (row[id]! > row[best]!) best = id;
+  return best;
+}
+
+/** The index at which the sum of probabilities passes `at`. */
+function passing(row: Row, at: number): number {
+  let sum = 0;
+  for (let id = 0; id < row.length; id++) {
+    sum += row[id]!;
+    if (sum > at) return id;
+  }
+  let last = row.length - 1; // rounding left the sum a little short
+  while (last > 0 && row[last] === 0) last--;
+  return last;
+}
+
+/** What the cuts leave; null where there are none. */
+function cut(row: Row, { topK = 0, topP = 1, minP = 0 }: Sampling): Bound | null {
+  const hasTopK = topK > 0 && topK < row.length;
+  if (!hasTopK && topP === 1 && minP === 0) return null;
+  const floor = minP * row[likeliest(row)]!;
+  const least = hasTopK ? largest(row, topK, floor).least : floor;
+  if (topP === 1) return { least, ties: Infinity }; // tokens as likely as the last one stay
+  let mass = 0;
+  for (let id = 0; id < row.length; id++) if (row[id]! >= least) mass += row[id]!;
+  return covering(row, topP * mass, least);
+}
+
+/** Without what lies outside the bound, and again a distribution. */
+function within(row: Row, bound: Bound): Float64Array {
+  const kept = new Float64Array(row.length);
+  const mass = forEachWithin(row, bound, (id) => {
+    kept[id] = row[id]!;
+  });
+  for (let id = 0; id < kept.length; id++) kept[id]! /= mass;
+  return kept;
+}
+
+/** The `count` likeliest tokens, likeliest first. */
+function topOf(row: Row, count: number): TokenLogprob[] {
+  if (count <= 0) return [];
+  const ids: number[] = [];
+  forEachWithin(row, largest(row, count), (id) => ids.push(id));
+  return ids.sort((a, b) => row[b]! - row[a]! || a - b).map((id) => ({ id, logprob: Math.log(row[id]!) }));
+}
+
+/** Visits tokens of some probability within the bound, in the order of their ids; returns their sum. */
+function forEachWithin(row: Row, { least, ties }: Bound, visit: (id: number) => void): number {
+  let mass = 0;
+  let left = ties;
+  for (let id = 0; id < row.length; id++) {
+    const p = row[id]!;
+    if (p > 0 && (p > least || (p === least && left-- > 0))) {
+      visit(id);
+      mass += p;
+    }
+  }
+  return mass;
+}

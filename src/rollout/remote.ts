@@ -1,0 +1,179 @@
+/**
+ * Sampling at OpenAI-compatible servers (vLLM, SGLang, llama.cpp, `trainyard serve`, …) by their address.
+ *
+ * `sample` sends token ids to `/completions`, `chat` sends messages to `/chat/completions`. Answers are streamed, so a
+ * silent server is noticed however long an answer is, and `onToken` works. A try that breaks off leaves nothing behind:
+ * its tokens are dropped and drawn anew, so `onToken` may see some twice; `retryMs` 0 rules that out.
+ */
+import { z } from "zod";
+import type { Message } from "../text/chat-template.ts";
+import { invariant, nearest, UserError } from "../util/errors.ts";
+import { eventsOf, excerpt, type Reply, ReplyReader } from "./remote-reply.ts";
+import type { Completion, Sample, SampleRequest, Sampling } from "./request.ts";
+import { type Call, type Server, type ServerOptions, Servers } from "./servers.ts";
+
+/** Whatever draws tokens after a prompt. */
+export type CanSample = { sample(request: SampleRequest): Promise<Completion> };
+
+/** A conversation instead of token ids: the server knows the template. */
+export type ChatRequest = Omit<SampleRequest, "prompt"> & { readonly messages: readonly Message[] };
+
+/** `tokens` counts what was drawn, also where the server gives no ids. */
+export type RemoteCompletion = Completion & { readonly tokens: number };
+
+export type RemoteOptions = ServerOptions & {
+  /** The name the model has there; null takes the server's only one. */
+  readonly model: string | null;
+  /** What the user names the model with, for messages. */
+  readonly modelSetting: string;
+};
+
+/** A model at some servers. */
+export class Remote implements CanSample {
+  readonly #options: RemoteOptions;
+  readonly #servers: Servers;
+  #model: string;
+
+  private constructor(options: RemoteOptions) {
+    this.#options = options;
+    this.#servers = new Servers(options);
+    this.#model = options.model ?? "";
+  }
+
+  /** The name of the model that answers. */
+  get model(): string {
+    return this.#model;
+  }
+
+  /** Reach every server once, so that a wrong address or name is told before any work. */
+  static async open(options: RemoteOptions, signal?: AbortSignal): Promise<Remote> {
+    const remote = new Remote(options);
+    for (const server of remote.#servers.all) remote.#model = await remote.#greet(server, signal);
+    return remote;
+  }
+
+  /** Samples of a prompt of token ids. */
+  async sample(request: SampleRequest): Promise<RemoteCompletion> {
+    invariant(request.promptLogprobs === undefined, "log-probs of a prompt are not asked of a server");
+    const prompt = Array.from(request.prompt);
+    const wanted = { logprobs: request.topLogprobs ?? 0, return_token_ids: true };
+    return this.#ask("/completions", request, { prompt, ...wanted });
+  }
+
+  /** Samples of the next turn of a conversation. */
+  async chat(request: ChatRequest): Promise<RemoteCompletion> {
+    return this.#ask("/chat/completions", request, { messages: request.messages });
+  }
+
+  /** A server that gives fewer samples than asked for (some know no `n`) is asked for the rest. */
+  async #ask(
+    path: string,
+    request: Omit<SampleRequest, "prompt">,
+    prompt: Readonly<Record<string, unknown>>,
+  ): Promise<RemoteCompletion> {
+    const { n = 1, seed, signal, onToken } = request;
+    const samples: Sample[] = [];
+    let tokens = 0;
+    let cachedTokens = 0;
+    while (samples.length < n) {
+      const base = samples.length;
+      const shifted =
+        onToken && base > 0
+          ? (token: Parameters<typeof onToken>[0]) => onToken({ ...token, index: base + token.index })
+          : onToken;
+      const body = {
+        model: this.#model,
+        ...prompt,
+        ...samplingBody(request),
+        ...(seed === undefined ? {} : { seed: seed + base }),
+        ...(n - base === 1 ? {} : { n: n - base }),
+        stream: true,
+        stream_options: { include_usage: true },
+      };
+      const reply = await this.#post({ path, body, signal }, shifted);
+      for (const sample of reply.samples.slice(0, n - base)) samples.push({ ...sample, index: samples.length });
+      tokens += reply.tokens;
+      cachedTokens += reply.cachedTokens;
+    }
+    for (const sample of samples) request.onSample?.(sample);
+    return { samples, tokens, cachedTokens };
+  }
+
+  async #post(call: Call, onToken: SampleRequest["onToken"]): Promise<Reply> {
+    return this.#servers.call(call, async (response, touch) => {
+      const reader = new ReplyReader(onToken);
+      if (response.headers.get("content-type")?.includes("text/event-stream") !== true) {
+        reader.push(await response.text());
+        return reader.finish();
+      }
+      for await (const event of eventsOf(touching(response.body, touch))) {
+        if (event === "[DONE]") break;
+        reader.push(event);
+      }
+      return reader.finish();
+    });
+  }
+
+  /** Ask a server for its models; returns the name to use. */
+  async #greet(server: Server, signal: AbortSignal | undefined): Promise<string> {
+    const { setting, modelSetting } = this.#options;
+    const read = async (response: Response) => (response.status === 404 ? null : await response.text());
+    const listing = await this.#servers.call({ path: "/models", signal }, read, server);
+    const names = listing === null ? [] : modelNames(listing, server.url, setting);
+    const wanted = this.#model;
+    if (wanted === "") {
+      const [only] = names;
+      if (only !== undefined && names.length === 1) return only;
+      throw new UserError(
+        `${server.url} has ${names.length === 0 ? "no list of models" : `the models ${names.join(", ")}`}. ` +
+          `Say which one to use with ${modelSetting}.`,
+      );
+    }
+    if (names.length === 0 || names.includes(wanted)) return wanted;
+    const close = nearest(wanted, names, 1);
+    throw new UserError(
+      `${modelSetting} is ${wanted}, and ${server.url} has ${names.slice(0, 8).join(", ")}${names.length > 8 ? ", …" : ""}. ` +
+        `Set it to ${close[0] ?? names[0]}${names.length > 1 ? " or another of these" : ""}.`,
+    );
+  }
+}
+
+/** What is left at its default is not sent: some servers refuse what OpenAI does not know. */
+function samplingBody(sampling: Sampling): Record<string, unknown> {
+  const { topK = -1, repetitionPenalty = 1, minNewTokens = 0, minP = 0, stop = [], stopIds = [] } = sampling;
+  return {
+    max_tokens: sampling.maxNewTokens,
+    temperature: sampling.temperature ?? 1,
+    top_p: sampling.topP ?? 1,
+    presence_penalty: sampling.presencePenalty,
+    frequency_penalty: sampling.frequencyPenalty,
+    logit_bias: sampling.logitBias,
+    ...(topK > 0 ? { top_k: topK } : {}),
+    ...(minP > 0 ? { min_p: minP } : {}),
+    ...(repetitionPenalty === 1 ? {} : { repetition_penalty: repetitionPenalty }),
+    ...(minNewTokens > 0 ? { min_tokens: minNewTokens } : {}),
+    ...(stop.length > 0 ? { stop } : {}),
+    ...(stopIds.length > 0 ? { stop_token_ids: stopIds } : {}),
+    ...(sampling.ignoreEos === true ? { ignore_eos: true } : {}),
+  };
+}
+
+function modelNames(text: string, server: string, setting: string): string[] {
+  const Listing = z.object({ data: z.array(z.object({ id: z.string() })) });
+  try {
+    return Listing.parse(JSON.parse(text)).data.map(({ id }) => id);
+  } catch (error) {
+    throw new UserError(
+      `${server}/models answers ${excerpt(text)}, which is no list of models. Check ${setting}; the address of an ` +
+        "OpenAI-compatible server usually ends in /v1.",
+      { cause: error },
+    );
+  }
+}
+
+async function* touching(body: AsyncIterable<Uint8Array> | null, touch: () => void): AsyncGenerator<Uint8Array> {
+  for await (const chunk of body ?? []) {
+    touch();
+    yield chunk;
+  }
+}
