@@ -13,6 +13,7 @@ export type DecodeRow = {
 /** A place whose distribution is wanted: after token `at` of a row. */
 export type Read = { readonly row: number; readonly at: number; readonly temperature: number };
 
+/** Where a row has more than one token, all rows are of one regime and begin at the same `past`. */
 export type DecodeRun = {
   /** The slot of the first row; the others follow it. */
   readonly slot: number;

@@ -217,9 +217,11 @@ function surprise(counts: readonly number[], probs: readonly number[]): number {
     classes++;
   };
   probs.forEach((p, id) => {
-    if (p * DRAWS >= 5) return add(counts[id]!, p * DRAWS);
-    rareExpected += p * DRAWS;
-    rareCount += counts[id]!;
+    if (p * DRAWS >= 5) add(counts[id]!, p * DRAWS);
+    else {
+      rareExpected += p * DRAWS;
+      rareCount += counts[id]!;
+    }
   });
   if (rareExpected > 0) add(rareCount, rareExpected);
   const df = classes - 1;

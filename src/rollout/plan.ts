@@ -126,6 +126,10 @@ export function forget(state: State): State {
   return { ...state, slots };
 }
 
+/** Whether the distributions within its prompt are still to be told: once it has drawn a token they were. */
+export const isReadAloud = ({ readsPrompt, ids, promptLength }: Sequence): boolean =>
+  readsPrompt && ids.length === promptLength;
+
 type Reading = { readonly sequence: Sequence; readonly tokens: number };
 
 class Draft {
@@ -216,7 +220,7 @@ class Draft {
     for (const sequence of this.running) {
       const missing = this.missing(sequence);
       if (missing === 1 || this.#isFollowing(sequence)) continue;
-      const wanted = Math.min(missing, sequence.readsPrompt ? READ_CHUNK : CHUNK);
+      const wanted = Math.min(missing, isReadAloud(sequence) ? READ_CHUNK : CHUNK);
       if (wanted > budget && reading.length > 0) break;
       const tokens = Math.min(wanted, budget);
       reading.push({ sequence, tokens });
@@ -254,7 +258,7 @@ class Draft {
     for (const [i, sequence] of fresh.entries()) this.#swap(this.#slotOf(sequence), decoding.length + i);
   }
 
-  /** Whole prompts side by side in runs of like length; parts of prompts each in a run of its own. */
+  /** Whole prompts side by side in runs of like length and one regime; parts of prompts each in a run of its own. */
   runReading(reading: readonly Reading[]): void {
     const whole = reading.filter((entry) => this.#isWhole(entry));
     const parts = reading.filter((entry) => !whole.includes(entry));
@@ -268,7 +272,8 @@ class Draft {
       const tokens = length * (rows.length + 1);
       const used = length + rows.reduce((sum, { ids }) => sum + ids.length, 0);
       const isFull = tokens > this.#limits.maxBatchedTokens || used < tokens * MOSTLY;
-      if (next === undefined || next.slot !== slot + 1 || isFull) {
+      const isOther = this.#limits.regimeOf(length) !== this.#limits.regimeOf(sequence.ids.length);
+      if (next === undefined || next.slot !== slot + 1 || isFull || isOther) {
         this.#run(rows.map((row) => ({ sequence: row, from: 0, to: row.ids.length })));
         rows = [];
       }
@@ -328,7 +333,7 @@ class Draft {
   }
 
   #isWhole({ sequence, tokens }: Reading): boolean {
-    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !sequence.readsPrompt;
+    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !isReadAloud(sequence);
   }
 
   /** A slot for a new sequence, with as much of its beginning as another slot has. */
@@ -346,7 +351,7 @@ class Draft {
 
   /** The slot that begins like a sequence the longest. At least one token is left to compute. */
   #donorFor(sequence: Sequence, regime: number): { slot: number; length: number } | null {
-    if (!this.#limits.hasPrefixCache || sequence.readsPrompt) return null;
+    if (!this.#limits.hasPrefixCache || isReadAloud(sequence)) return null;
     let best: { slot: number; length: number } | null = null;
     this.#slots.forEach((slot, at) => {
       if (slot === null || slot.regime !== regime) return;

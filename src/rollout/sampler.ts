@@ -16,6 +16,7 @@ import {
   type Action,
   emptyState,
   forget,
+  isReadAloud,
   type Limits,
   plan,
   type RunRow,
@@ -248,7 +249,7 @@ export class Sampler {
     rows.forEach(({ sequence, from, to, followers }, row) => {
       const growing = this.#growing.get(sequence.id);
       if (growing === undefined) return; // cancelled in the meantime
-      if (sequence.readsPrompt) {
+      if (isReadAloud(sequence)) {
         for (let at = from; at < Math.min(to, sequence.promptLength - 1); at++) {
           const use = (probs: Float32Array) => this.#readPrompt(growing, at + 1, probs);
           reads.push({ row, at: at - from, temperature: 1, use });

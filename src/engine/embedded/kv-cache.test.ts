@@ -60,7 +60,7 @@ describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
   test("keeps what it is told to keep, through any layouts, copies and swaps", () => {
     const pick = fc.nat(1000);
     const operation = fc.record({
-      what: fc.constantFrom("layOut", "write", "write", "copy", "swap"),
+      what: fc.constantFrom("layOut", "write", "write", "write", "copy", "swap"),
       ...{ a: pick, b: pick, c: pick, token: fc.integer({ min: 1, max: 9999 }) },
     });
     fc.assert(
@@ -75,19 +75,21 @@ describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
           const [left, right] = [a % slots.length, b % slots.length];
           if (what === "layOut") {
             const capacity = 1 + (a % 20);
-            const count = 1 + (b % Math.floor(TOKENS / capacity));
+            const most = Math.floor(TOKENS / capacity);
+            const count = b % 3 === 0 ? 1 + (c % most) : most;
             // Some are kept whole if they fit, some in part, some not.
             slots = Array.from({ length: count }, (_, slot) => {
-              const most = Math.min(capacity, slots[slot]?.length ?? 0);
-              return (slots[slot] ?? []).slice(0, (c >> slot) % 3 === 0 ? most >> 1 : most);
+              const fits = Math.min(capacity, slots[slot]?.length ?? 0);
+              return (slots[slot] ?? []).slice(0, (c >> slot) % 4 === 0 ? fits >> 1 : fits);
             });
             const lengths = slots.map(({ length }) => length);
             cache.layOut(capacity, lengths);
             expect(cache.capacity).toBe(capacity);
           } else if (what === "write") {
-            if (slots[left]!.length === cache.capacity) continue;
-            write(cache, left, slots[left]!.length, token);
-            slots[left]!.push(token);
+            for (let more = c % 12; more > 0 && slots[left]!.length < cache.capacity; more--) {
+              write(cache, left, slots[left]!.length, token + more);
+              slots[left]!.push(token + more);
+            }
           } else if (what === "copy") {
             const length = c % (slots[left]!.length + 1);
             cache.copy(left, right, length);
@@ -100,7 +102,7 @@ describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
           expectHeld(cache, slots);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: 100 },
     );
   });
 

@@ -171,7 +171,10 @@ export class EmbeddedModel implements Model {
   }
 
   async sample(request: SampleRequest): Promise<Completion> {
-    this.#sampler ??= this.#openSampler();
+    this.#sampler ??= this.#openSampler().catch((error) => {
+      this.#sampler = null; // so that nothing else waits for it
+      throw error;
+    });
     return (await this.#sampler).sampler.sample(request);
   }
 
