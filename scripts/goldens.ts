@@ -18,6 +18,8 @@ import { checkDataset } from "./goldens/dataset.ts";
 import { checkLossesKl } from "./goldens/losses-kl.ts";
 import { checkMetrics } from "./goldens/metrics.ts";
 import { checkPolicyLosses } from "./goldens/policy-losses.ts";
+import { checkRewardManagers } from "./goldens/reward-managers.ts";
+import { checkRewardScores } from "./goldens/reward-scores.ts";
 import { checkRolloutCorrection } from "./goldens/rollout-correction.ts";
 import { checkSeqlenBalancing } from "./goldens/seqlen-balancing.ts";
 import { checkTorchFunctional } from "./goldens/torch-functional.ts";
@@ -34,6 +36,8 @@ const checkers: Readonly<Record<string, Checker>> = {
   rollout_correction: (golden) => checkRolloutCorrection(golden),
   metrics: (golden) => checkMetrics(golden),
   seqlen_balancing: (golden) => checkSeqlenBalancing(golden),
+  reward_scores: (golden) => checkRewardScores(golden),
+  reward_managers: (golden) => checkRewardManagers(golden),
   torch_functional: (golden, { runtime }) => checkTorchFunctional(golden, runtime),
   dataset: (golden, { tokenizer }) => checkDataset(golden, tokenizer),
 };

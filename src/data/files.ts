@@ -66,9 +66,12 @@ function readerFor(file: string): (file: string, maxRows: number) => Promise<Row
 function explainRead(file: string, error: unknown): unknown {
   const code = codeOf(error);
   if (code === "ENOENT" || code === "ENOTDIR")
-    return new UserError(`${file} does not exist. Check \`data.train_files\` and \`data.val_files\`.`, {
-      cause: error,
-    });
+    return new UserError(
+      `${file} does not exist. Check the path (\`data.train_files\`, \`data.val_files\` or \`data.path\`).`,
+      {
+        cause: error,
+      },
+    );
   if (code === "EACCES" || code === "EPERM")
     return new UserError(`${file} cannot be opened: its permissions do not allow it.`, { cause: error });
   return error;

@@ -1,0 +1,169 @@
+/**
+ * From where a reward function stands to the function itself: a file's export, the config file's own, or the built-in
+ * scorers. Importing a file runs it, so this happens inside a reward process; what goes wrong is one message.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, statSync } from "node:fs";
+import { extname, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { messageOf, nearest, UserError } from "../util/errors.ts";
+import { describeThrown } from "./outcome.ts";
+import type { RewardInput, RewardValue } from "./reward.ts";
+
+/** A file with a reward function: `custom_reward_function.path`, `.name` and `.reward_kwargs`. */
+export type RewardFile = {
+  readonly kind: "file";
+  readonly path: string;
+  /** The export to call; `compute_score` unless said otherwise, and the default export where there is no such name. */
+  readonly name?: string;
+  /** Goes to the function as its second argument, in Python as keywords. */
+  readonly kwargs?: Readonly<Record<string, unknown>>;
+  /** The function takes a list of samples and returns a list of rewards (the manager `batch`). */
+  readonly isBatch?: boolean;
+};
+
+/** Where a reward function stands; a value that can be sent to another process. */
+export type RewardSource =
+  | { readonly kind: "builtin" }
+  | RewardFile
+  /** A config file whose `custom_reward_function` is the function itself. */
+  | { readonly kind: "config"; readonly path: string };
+
+/** A reward function that scores many samples in one call (the manager `batch`): as many rewards, in their order. */
+export type BatchReward = (
+  inputs: readonly RewardInput[],
+  kwargs: Readonly<Record<string, unknown>>,
+) => readonly RewardValue[] | Promise<readonly RewardValue[]>;
+
+/** A reward function ready to be called; nothing is known yet of what it returns. */
+export type LoadedReward = {
+  /** With one sample, or with several where `isBatch`. */
+  run(inputs: readonly RewardInput[]): unknown;
+  readonly isBatch: boolean;
+  /** The user's file, whose lines messages name. */
+  readonly file: string | null;
+};
+
+const MODULES = [".ts", ".mts", ".cts", ".js", ".mjs", ".cjs"];
+/** The name of a reward function in its file, as in verl. */
+export const DEFAULT_NAME = "compute_score";
+
+/** Whether a reward file is Python's. */
+export const isPython = (path: string): boolean => extname(path).toLowerCase() === ".py";
+
+/** Check what can be known of a reward file without running it. */
+export function checkRewardFile(path: string): void {
+  const file = resolve(path);
+  if (!existsSync(file))
+    throw new UserError(
+      `\`custom_reward_function.path\` is ${path}, and there is no such file${file === path ? "" : ` (${file})`}.`,
+    );
+  if (statSync(file).isDirectory())
+    throw new UserError(`\`custom_reward_function.path\` is ${path}, which is a folder. Name the file in it.`);
+  if (!isPython(path) && !MODULES.includes(extname(path)))
+    throw new UserError(
+      `\`custom_reward_function.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
+        `${[...MODULES, ".py"].join(", ")}.`,
+    );
+}
+
+/** Load a reward function of this process. */
+export async function loadReward(source: RewardSource): Promise<LoadedReward> {
+  switch (source.kind) {
+    case "builtin":
+      return await loadBuiltin();
+    case "file":
+      return await loadFile(source);
+    case "config":
+      return await loadFromConfig(source.path);
+    default:
+      return source satisfies never;
+  }
+}
+
+/** A function that is at hand. */
+export function givenReward(run: (input: RewardInput) => unknown, file: string | null = null): LoadedReward {
+  return { run: ([input]) => run(input as RewardInput), isBatch: false, file }; // a call has a sample
+}
+
+/** The scorers that come with the program, by data source. */
+async function loadBuiltin(): Promise<LoadedReward> {
+  const { builtinScore } = await import("./scorers.ts");
+  return givenReward((input) => builtinScore(input));
+}
+
+async function loadFile({
+  path,
+  name = DEFAULT_NAME,
+  kwargs = {},
+  isBatch = false,
+}: RewardFile): Promise<LoadedReward> {
+  checkRewardFile(path);
+  const reward = exportOf(await importFile(path), path, name);
+  return isBatch
+    ? { run: (inputs) => reward(inputs, kwargs), isBatch, file: resolve(path) }
+    : givenReward((input) => reward(input, kwargs), resolve(path));
+}
+
+async function loadFromConfig(path: string): Promise<LoadedReward> {
+  const { default: config } = await importFile(path);
+  const reward = member(config, "custom_reward_function") ?? member(member(config, "reward"), "custom_reward_function");
+  if (typeof reward !== "function")
+    throw new UserError(`${path}: \`custom_reward_function\` of the default export is no function.`);
+  return givenReward((input) => reward(input, {}), resolve(path));
+}
+
+type Exports = Readonly<Record<string, unknown>>;
+type AnyFunction = (...args: readonly unknown[]) => unknown;
+
+async function importFile(path: string): Promise<Exports> {
+  try {
+    return await import(/* @vite-ignore */ pathToFileURL(resolve(path)).href);
+  } catch (error) {
+    if (!(error instanceof SyntaxError))
+      throw new UserError(`${path} cannot be loaded: it threw ${describeThrown(error, resolve(path))}.`);
+    throw new UserError(`${placeOf(error, path)} does not compile: ${messageOf(error)}.`);
+  }
+}
+
+/** Node begins the stack of most syntax errors with `file:line`; of those in plain JavaScript its own check knows. */
+function placeOf(error: SyntaxError, path: string): string {
+  const file = resolve(path);
+  const [, where, line] = PLACE.exec(error.stack ?? "") ?? PLACE.exec(syntaxCheck(file)) ?? [];
+  if (where === undefined || line === undefined) return path;
+  const broken = where.startsWith("file:") ? fileURLToPath(where) : where;
+  return `${broken === file ? path : broken}, line ${line}`;
+}
+
+const PLACE = /^(\S.*):(\d+)\n/;
+
+function syntaxCheck(file: string): string {
+  return spawnSync(process.execPath, ["--check", file], { encoding: "utf8", timeout: 10_000 }).stderr;
+}
+
+function exportOf(exports: Exports, path: string, name: string): AnyFunction {
+  const value = exports[name];
+  if (typeof value === "function") return (...args) => value(...args);
+  if (Object.hasOwn(exports, name))
+    throw new UserError(`${path}: the export \`${name}\` is a ${typeof value}, not a function.`);
+  const fallback = exports.default;
+  if (name === DEFAULT_NAME && typeof fallback === "function") return (...args) => fallback(...args);
+  const isOfCommonJs = (it: string) => it === "module.exports" || (it === "default" && typeof fallback !== "function");
+  throw noExport(
+    path,
+    name,
+    Object.keys(exports).filter((it) => !isOfCommonJs(it)),
+  );
+}
+
+/** The error for a name that a reward file does not have. */
+export function noExport(path: string, name: string, names: readonly string[]): UserError {
+  const close = nearest(name, names);
+  const hint = close.length === 0 ? "" : `Did you mean ${close.map((it) => `\`${it}\``).join(" or ")}? `;
+  const has = names.length === 0 ? "It exports nothing." : `It exports ${names.map((it) => `\`${it}\``).join(", ")}.`;
+  return new UserError(`${path} has no export \`${name}\` (\`custom_reward_function.name\`). ${hint}${has}`);
+}
+
+function member(value: unknown, key: string): unknown {
+  return typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined;
+}

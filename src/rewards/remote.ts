@@ -1,0 +1,180 @@
+/**
+ * JSON over HTTP to a service that may be down, slow or wrong: judges and reward services.
+ *
+ * A call gives the parsed answer, or a `UserError` that names the service, what it did and how often it was tried; it
+ * never takes longer than its deadline and never more memory than `maxBytes`. Tried again: no connection, no answer in
+ * time, 408, 429 and 5xx, with waits that double up to 30 s (verl's); never another 4xx, which would be refused again.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { formatSeconds } from "../util/format.ts";
+import { warn } from "../util/log.ts";
+
+export type RemoteOptions = {
+  /** Sent as a bearer token. */
+  readonly apiKey?: string;
+  /** Calls that are under way at once; others wait their turn. */
+  readonly maxConcurrent?: number;
+  /** For one try. */
+  readonly timeoutMs?: number;
+  /** For all tries of one call and the waits between them, from the moment it is its turn. */
+  readonly deadlineMs?: number;
+  readonly maxTries?: number;
+  /** Before the second try; it doubles from there. */
+  readonly firstWaitMs?: number;
+  /** Ends all calls. */
+  readonly signal?: AbortSignal;
+};
+
+/** Sends a body, gives the parsed answer. */
+export type Remote = (body: unknown) => Promise<unknown>;
+
+const maxWaitMs = 30_000;
+const maxBytes = 16 * 2 ** 20;
+
+/** A service of JSON at an address; `name` begins the messages about it ("The judge"). */
+export function remote(name: string, address: string, options: RemoteOptions = {}): Remote {
+  const { maxConcurrent = 16, timeoutMs = 60_000, deadlineMs = 300_000, maxTries = 16, firstWaitMs = 500 } = options;
+  const url = checkedUrl(name, address);
+  const where = `${name} at ${url}`;
+  const queue = turns(maxConcurrent);
+  let isDown = false;
+
+  return (body) =>
+    queue(async () => {
+      const started = performance.now();
+      for (let tries = 1; ; tries++) {
+        const leftMs = Math.max(1, Math.ceil(deadlineMs - (performance.now() - started)));
+        const outcome = await attempt(url, body, { ...options, timeoutMs: Math.min(timeoutMs, leftMs) });
+        options.signal?.throwIfAborted();
+        if ("answer" in outcome) {
+          isDown = false;
+          return outcome.answer;
+        }
+        const waitMs = Math.min(maxWaitMs, Math.max(outcome.waitMs ?? 0, firstWaitMs * 2 ** (tries - 1)));
+        const elapsedMs = performance.now() - started;
+        if (!outcome.isPassing || tries >= maxTries || elapsedMs + waitMs >= deadlineMs) {
+          const effort = tries === 1 ? "" : ` (${tries} tries in ${formatSeconds(elapsedMs / 1000)})`;
+          throw new UserError(`${where} ${outcome.problem}${effort}. ${outcome.advice}`, { cause: outcome.cause });
+        }
+        if (!isDown) warn(`${where} ${outcome.problem}; trying again for up to ${formatSeconds(deadlineMs / 1000)}.`);
+        isDown = true; // said once, until it answers again
+        await sleep(waitMs, undefined, options.signal === undefined ? {} : { signal: options.signal });
+      }
+    });
+}
+
+type Outcome = { readonly answer: unknown } | Failure;
+type Failure = {
+  /** Completes "The judge at URL …". */
+  readonly problem: string;
+  readonly advice: string;
+  /** Another try may go well. */
+  readonly isPassing: boolean;
+  readonly waitMs?: number;
+  readonly cause?: unknown;
+};
+
+type Attempt = Pick<RemoteOptions, "apiKey" | "signal"> & { readonly timeoutMs: number };
+
+async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: Attempt): Promise<Outcome> {
+  const timeout = AbortSignal.timeout(timeoutMs);
+  try {
+    const response = await fetch(url, {
+      method: "POST",
+      headers: {
+        "content-type": "application/json",
+        ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),
+      },
+      body: JSON.stringify(body),
+      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+    });
+    const text = await readText(response);
+    return response.ok ? parsed(text) : refused(response, text);
+  } catch (error) {
+    return unanswered(error, timeout.aborted ? timeoutMs : null);
+  }
+}
+
+/** A body that does not end is cut off before it fills the memory. */
+async function readText(response: Response): Promise<string | null> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of response.body ?? []) {
+    size += chunk.length;
+    if (size > maxBytes) return null;
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+function parsed(text: string | null): Outcome {
+  const advice = "Check that the address is that of the service, and its path.";
+  if (text === null) return { problem: `answered with more than ${maxBytes} bytes`, advice, isPassing: false };
+  try {
+    return { answer: JSON.parse(text) };
+  } catch (cause) {
+    return { problem: `answered ${excerpt(text)}, which is not JSON`, advice, isPassing: false, cause };
+  }
+}
+
+function refused({ status, headers }: Response, text: string | null): Failure {
+  const seconds = Number(headers.get("retry-after"));
+  return {
+    problem: `answered with status ${status}: ${excerpt(text ?? "")}`,
+    advice: adviceFor[status] ?? (status >= 500 ? "See its log." : "Check the model's name and the request's fields."),
+    isPassing: status === 408 || status === 429 || status >= 500,
+    ...(seconds > 0 ? { waitMs: seconds * 1000 } : {}),
+  };
+}
+
+const adviceFor: Readonly<Record<number, string | undefined>> = {
+  401: "Give the API key that it asks for.",
+  403: "Give an API key that may do this.",
+  404: "Check the path of the address and the model's name.",
+  429: "Lower the number of calls at once, or the rate.",
+};
+
+function unanswered(cause: unknown, timeoutMs: number | null): Failure {
+  const advice = "Check that it runs and that the address is right.";
+  if (timeoutMs !== null)
+    return { problem: `did not answer within ${timeoutMs / 1000} s`, advice, isPassing: true, cause };
+  const reason = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
+  const code = codeOf(reason);
+  const words = messageOf(reason);
+  return { problem: `cannot be reached: ${words === "" ? code : words}`, advice, isPassing: true, cause };
+}
+
+function checkedUrl(name: string, address: string): URL {
+  const url = URL.canParse(address) ? new URL(address) : null;
+  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:"))
+    throw new UserError(`${name}'s address is "${address}". It must be a URL such as http://127.0.0.1:8000.`);
+  if (url.username !== "" || url.password !== "")
+    throw new UserError(
+      `${name}'s address holds a user name or password (${url.host}). Leave them out, and give them as the API key.`,
+    );
+  return url;
+}
+
+/** Runs what it is given, at most `most` at a time, in order. */
+function turns(most: number): <T>(work: () => Promise<T>) => Promise<T> {
+  let free = most;
+  const waiting: (() => void)[] = [];
+  return async (work) => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift(); // who waits takes the place over
+      if (next === undefined) free++;
+      else next();
+    }
+  };
+}
+
+/** The beginning of a text on one line, in quotes. */
+export function excerpt(text: string): string {
+  const line = text.replaceAll(/\s+/g, " ").trim();
+  return JSON.stringify(line.length <= 120 ? line : `${line.slice(0, 119)}…`);
+}

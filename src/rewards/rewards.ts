@@ -1,0 +1,178 @@
+/**
+ * The rewards of a run: samples in, scores out, as they come. What the training loop, validation and `trainyard eval` use.
+ *
+ * Reward functions run in processes that are ended at their deadline, so none can stop the program. A sample whose reward
+ * went wrong has a named failure instead of a score, and once more of them went wrong than the error budget allows, every
+ * call is rejected with one `UserError`. The exception is a function handed over as a value: it runs on the main thread.
+ */
+import { availableParallelism } from "node:os";
+import type { UserError } from "../util/errors.ts";
+import { ErrorBudget } from "./budget.ts";
+import { localLane } from "./calls.ts";
+import type { CodeScorerOptions } from "./code.ts";
+import { checkRewardFile, givenReward, isPython, type RewardSource } from "./custom.ts";
+import type { OpenLane } from "./lane.ts";
+import { nodeLane } from "./node-lane.ts";
+import type { Failure, Outcome } from "./outcome.ts";
+import { Pool } from "./pool.ts";
+import { pythonLane } from "./python-lane.ts";
+import { RateLimit, type RateLimitOptions } from "./rate-limit.ts";
+import type { RewardFunction, RewardInput } from "./reward.ts";
+import type { Sandbox } from "./sandbox/sandbox.ts";
+import { codeSources } from "./scorers.ts";
+
+/** Which reward function: one that another process can load, or one that is at hand and stays on the main thread. */
+export type Scorer = RewardSource | { readonly kind: "function"; readonly run: RewardFunction };
+
+export type RewardsOptions = {
+  readonly scorer: Scorer;
+  /** Where model-written code runs, for the built-in scorers: in a sandbox here unless a Sandbox Fusion service is named. */
+  readonly code?: CodePlace;
+  /** At most so many processes; they are started when there is work for them. */
+  readonly workers?: number;
+  /** How long one call may take. */
+  readonly timeoutMs?: number;
+  /** How long it may take to load the reward function. */
+  readonly loadTimeoutMs?: number;
+  /** How much memory a process may take. */
+  readonly memoryMb?: number;
+  /** The share of the last 1,000 rewards that may go wrong before everything stops. */
+  readonly errorBudget?: number;
+  /** Hold calls back for a judge with limits. */
+  readonly rateLimit?: RateLimitOptions;
+  /** The command of Python, for reward files that need it. */
+  readonly python?: string;
+};
+
+/** What happened so far. */
+export type RewardCounts = {
+  readonly scored: number;
+  readonly failed: number;
+  /** Processes that hung or crashed and were replaced. */
+  readonly restarts: number;
+};
+
+/** `reward_model.sandbox_fusion`. */
+export type CodePlace = CodeScorerOptions & { readonly fusionUrl?: string | null };
+
+/** What a program may take with all its test cases; each case has a limit of its own besides. */
+const CODE_TIMEOUT_MS = 300_000; // verl's limit in the manager prime
+const MAX_WORKERS = 8; // verl's reward.num_workers
+
+/** Load a reward function; a file that cannot be loaded is a `UserError`. */
+export async function openRewards(options: RewardsOptions): Promise<Rewards> {
+  const { scorer, code = {}, timeoutMs = 60_000, loadTimeoutMs = 60_000, errorBudget = 0.01, rateLimit } = options;
+  const budget = new ErrorBudget(errorBudget);
+  const limit = rateLimit === undefined ? null : new RateLimit(rateLimit);
+  if (scorer.kind === "file") checkRewardFile(scorer.path);
+  const workers = options.workers ?? Math.min(MAX_WORKERS, Math.max(2, availableParallelism()));
+  const limits = { timeoutMs, loadTimeoutMs };
+  const lanes = scorer.kind === "function" ? 1 : workers;
+  const pool = await Pool.open(laneOf(options, timeoutMs), { ...limits, lanes });
+  const programs = lazyCode(code);
+  const codeTimeoutMs = Math.max(timeoutMs, CODE_TIMEOUT_MS);
+  const codeLane = localLane(givenReward(programs.run), codeTimeoutMs);
+  const codePool = await Pool.open(codeLane, { ...limits, timeoutMs: codeTimeoutMs, lanes: 1 });
+  return new Rewards({
+    ...{ pool, codePool, closeCode: programs.close },
+    codeSources: new Set(scorer.kind === "builtin" ? codeSources : []),
+    ...{ budget, limit, isBatch: scorer.kind === "file" && scorer.isBatch === true },
+  });
+}
+
+/** A scorer of code whose interpreters are started when the first program comes. */
+function lazyCode({ fusionUrl = null, ...options }: CodePlace): { run: RewardFunction; close(): Promise<void> } {
+  let sandbox: Promise<Sandbox> | null = null;
+  let scorer: Promise<RewardFunction> | null = null;
+  const open = async (): Promise<RewardFunction> => {
+    const { codeScorer } = await import("./code.ts");
+    if (fusionUrl !== null) return codeScorer(fusionUrl, options);
+    const { openSandbox } = await import("./sandbox/sandbox.ts");
+    sandbox = openSandbox();
+    return codeScorer(await sandbox, options);
+  };
+  return {
+    async run(input) {
+      scorer ??= open();
+      return (await scorer)(input);
+    },
+    close: async () => (await sandbox)?.close(),
+  };
+}
+
+function laneOf({ scorer, memoryMb = 2048, python = "python3" }: RewardsOptions, timeoutMs: number): OpenLane {
+  if (scorer.kind === "function") return localLane(givenReward(scorer.run), timeoutMs);
+  if (scorer.kind === "file" && isPython(scorer.path))
+    return pythonLane({ source: scorer, timeoutMs, memoryMb, python });
+  return nodeLane({ source: scorer, timeoutMs, memoryMb });
+}
+
+type Parts = {
+  readonly pool: Pool;
+  /** Scores the samples of `codeSources`, whose programs have processes of their own. */
+  readonly codePool: Pool;
+  readonly codeSources: ReadonlySet<string>;
+  readonly closeCode: () => Promise<void>;
+  readonly budget: ErrorBudget;
+  readonly limit: RateLimit | null;
+  readonly isBatch: boolean;
+};
+
+/** Scores samples until it is closed. */
+export class Rewards {
+  readonly #parts: Parts;
+  /** The error budget is used up. */
+  #error: UserError | null = null;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
+
+  /** Score one sample, at once; a reward that went wrong is the outcome's `failure`. */
+  async score(input: RewardInput, signal?: AbortSignal): Promise<Outcome> {
+    const { pool, codePool, codeSources: sources } = this.#parts;
+    const [outcome] = await this.#call(sources.has(input.dataSource) ? codePool : pool, [input], signal);
+    return outcome as Outcome; // a call has as many outcomes as samples
+  }
+
+  /** Score samples, in their order: in one call where the function takes batches, else in a call for each. */
+  async scoreBatch(inputs: readonly RewardInput[], signal?: AbortSignal): Promise<readonly Outcome[]> {
+    const { pool, isBatch } = this.#parts;
+    if (isBatch && inputs.length > 0) return await this.#call(pool, inputs, signal);
+    return await Promise.all(inputs.map((input) => this.score(input, signal)));
+  }
+
+  /** The latest failures, oldest first. */
+  get failures(): readonly Failure[] {
+    return this.#parts.budget.failures;
+  }
+
+  get counts(): RewardCounts {
+    const { budget, pool } = this.#parts;
+    return { scored: budget.scored, failed: budget.failed, restarts: pool.restarts };
+  }
+
+  /** End all processes; calls that are not answered yet are rejected. */
+  async close(): Promise<void> {
+    await this.#stop(new Error("The rewards were closed before this sample was scored."));
+  }
+
+  async #call(pool: Pool, inputs: readonly RewardInput[], signal?: AbortSignal): Promise<readonly Outcome[]> {
+    const { budget, limit } = this.#parts;
+    const outcomes = await (limit === null
+      ? pool.run(inputs, signal)
+      : limit.run(() => pool.run(inputs, signal), signal));
+    for (const { failure } of outcomes) {
+      this.#error ??= budget.add(failure);
+    }
+    if (this.#error === null) return outcomes;
+    void this.#stop(this.#error);
+    throw this.#error;
+  }
+
+  async #stop(error: Error): Promise<void> {
+    const { pool, codePool, closeCode } = this.#parts;
+    await Promise.all([pool.stop(error), codePool.stop(error)]);
+    await closeCode();
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * How an interpreter's process is started so that there is little it could do, even if a program took it over.
+ *
+ * Node's permission model leaves it the files of the interpreter to read, and no writing, no other processes, threads,
+ * addons or inspector. It has no environment, no code from strings, and, where there is a POSIX shell, limits on its
+ * memory and on its processor time, so that none is left behind for long. The permission model of Node 22 and 24 does
+ * not know the network: `runner.ts` takes that away, and where it can be had the process stands in an empty one.
+ */
+import { realpathSync } from "node:fs";
+import { findPackageJSON } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { UserError } from "../../util/errors.ts";
+import type { Interpreter } from "./protocol.ts";
+
+/** A command with its arguments, and the module that the process loads its interpreter from. */
+export type Confined = { readonly command: string; readonly args: readonly string[]; readonly module: string };
+
+/** Seconds of processor time after which the system ends the process; the sandbox replaces it long before. */
+export const CPU_SECONDS = 1200;
+/** What the process needs beside the program's memory: Node itself, its compiled code, the copy of the memory. */
+const OWN_MB = 2048;
+
+/** Each with the module to load, and the packages that this module needs in turn. */
+const packages: Record<Interpreter, { module: string; path: readonly (readonly [string, number])[] }> = {
+  python: { module: "pyodide.mjs", path: [["pyodide", 0]] },
+  javascript: {
+    module: "dist/index.mjs",
+    path: [
+      ["quickjs-emscripten", 0],
+      ["quickjs-emscripten-core", 1],
+      ["@jitl/quickjs-wasmfile-release-sync", 1],
+      ["@jitl/quickjs-wasmfile-release-asyncify", 1],
+      ["@jitl/quickjs-wasmfile-debug-sync", 1],
+      ["@jitl/quickjs-wasmfile-debug-asyncify", 1],
+      ["@jitl/quickjs-ffi-types", 2],
+    ],
+  },
+};
+
+/**
+ * Limits, then the process itself. Python calls itself through C, which takes far more stack than Node allows by
+ * default. Where the system lets anybody have a network of their own with nothing in it (Linux, mostly), the process
+ * gets that.
+ */
+const POSIX = `
+ulimit -c 0 2>/dev/null
+ulimit -t ${CPU_SECONDS} 2>/dev/null
+ulimit -d "$1" 2>/dev/null
+shift
+if ulimit -s 65500 2>/dev/null; then stack=60000; else stack=984; fi
+if unshare -rn true 2>/dev/null; then exec env -i unshare -rn "$0" --stack-size=$stack "$@"; fi
+exec env -i "$0" --stack-size=$stack "$@"
+`;
+
+/** The command that starts an interpreter whose programs may have so much memory. */
+export function confine(interpreter: Interpreter, memoryMb: number): Confined {
+  const file = import.meta.url.endsWith(".ts") ? "./runner.ts" : "./runner.js";
+  const runner = realpathSync(fileURLToPath(new URL(file, import.meta.url)));
+  const ownPackage = findPackageJSON(import.meta.url); // says that our files are modules
+  const { folders, home } = packageFolders(interpreter);
+  const args = [
+    "--permission",
+    ...[dirname(runner), ...folders].map((folder) => `--allow-fs-read=${join(folder, "*")}`),
+    ...(ownPackage === undefined ? [] : [`--allow-fs-read=${realpathSync(ownPackage)}`]),
+    "--disallow-code-generation-from-strings",
+    "--disable-proto=delete",
+    "--no-addons",
+    "--no-warnings",
+    "--max-old-space-size=512",
+    runner,
+  ];
+  const module = pathToFileURL(join(home, packages[interpreter].module)).href;
+  if (process.platform === "win32") return { command: process.execPath, args, module };
+  const dataKb = String((memoryMb + OWN_MB) * 1024);
+  return { command: "/bin/sh", args: ["-c", POSIX, process.execPath, dataKb, ...args], module };
+}
+
+/** Where the packages of an interpreter are: as they are found, as they are without links, and the first of them. */
+function packageFolders(interpreter: Interpreter): { folders: ReadonlySet<string>; home: string } {
+  const folders = new Set<string>();
+  const homes: string[] = [];
+  for (const [name, depth] of packages[interpreter].path) {
+    // A package is looked for from the one that needs it: it may stand in a folder of that one's own.
+    const needer = depth === 0 ? import.meta.url : pathToFileURL(join(homes[depth - 1] ?? "", "package.json")).href;
+    const folder = packageFolder(name, needer);
+    homes.push(realpathSync(folder));
+    folders.add(folder).add(realpathSync(folder));
+  }
+  return { folders, home: homes[0] ?? "" };
+}
+
+function packageFolder(name: string, needer: string): string {
+  const help = `The package ${name}, which runs the code of models, is not installed. Run: npm install`;
+  try {
+    const file = findPackageJSON(name, needer);
+    if (file !== undefined) return dirname(file);
+  } catch (cause) {
+    throw new UserError(help, { cause });
+  }
+  throw new UserError(help);
+}
