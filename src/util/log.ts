@@ -8,6 +8,7 @@ export type Level = "quiet" | "info" | "debug";
 
 let level: Level = "info";
 let live = "";
+let printed = 0;
 const mirrors = new Set<(line: string) => void>();
 
 export function setLevel(next: Level): void {
@@ -18,6 +19,16 @@ export function setLevel(next: Level): void {
 export function mirrorTo(write: (line: string) => void): () => void {
   mirrors.add(write);
   return () => mirrors.delete(write);
+}
+
+/** A line for the mirrors alone, where the screen shows the same in another form. */
+export function record(line: string): void {
+  for (const write of mirrors) write(line);
+}
+
+/** How many lines were printed so far: who redraws lines above the cursor must know of others below them. */
+export function printedLines(): number {
+  return printed;
 }
 
 export function info(line: string): void {
@@ -47,10 +58,16 @@ export function clearStatus(): void {
   live = "";
 }
 
-function print(line: string): void {
+/** Let `write` change what stands above the live line, which is taken away meanwhile. */
+export function aboveStatus(write: () => void): void {
   const redraw = live;
   clearStatus();
-  process.stderr.write(`${line}\n`);
-  for (const write of mirrors) write(line);
+  write();
   if (redraw !== "") status(redraw);
+}
+
+function print(line: string): void {
+  printed++;
+  aboveStatus(() => process.stderr.write(`${line}\n`));
+  record(line);
 }
