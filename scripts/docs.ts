@@ -2,11 +2,11 @@
 import { fileURLToPath } from "node:url";
 import { metricReference } from "../src/algos/metric-reference.ts";
 import { configReference } from "../src/config/reference.ts";
-import { sftSchema } from "../src/config/sft.ts";
+import { schemas } from "../src/config/schemas.ts";
 import { writeFileAtomic } from "../src/util/files.ts";
 
 const pages = {
-  "config.md": () => configReference([sftSchema]),
+  "config.md": () => configReference(schemas),
   "metrics.md": metricReference,
 };
 for (const [name, page] of Object.entries(pages))

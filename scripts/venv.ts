@@ -1,7 +1,8 @@
 /**
- * The Python that tests and benches compare against: a virtual environment in .venv/ with python/requirements.txt.
+ * The Pythons that tests and benches compare against: a virtual environment in .venv/ with python/requirements.txt,
+ * and others beside it for peers with needs of their own.
  *
- *   node scripts/bootstrap.mjs venv      makes it if need be and prints the path of its interpreter
+ *   node scripts/bootstrap.mjs venv      makes the first one if need be and prints the path of its interpreter
  *
  * Made on demand, once per content of the requirements; what pip says is shown when it does not succeed.
  */
@@ -10,15 +11,22 @@ import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 const root = join(import.meta.dirname, "..");
-const requirements = join(root, "python", "requirements.txt");
-const folder = join(root, ".venv");
-const installed = join(folder, "requirements.txt");
+const environments = {
+  torch: { folder: ".venv", requirements: "requirements.txt", what: "torch and transformers; the download is large" },
+  llama: { folder: ".venv-llama", requirements: "requirements-llama.txt", what: "llama.cpp, which is compiled first" },
+} as const;
 
-/** The interpreter of the virtual environment, which is made or brought up to date first. */
-export function ensureVenv(): string {
+export type Environment = keyof typeof environments;
+
+/** The interpreter of a virtual environment, which is made or brought up to date first. */
+export function ensureVenv(environment: Environment = "torch"): string {
+  const { folder: name, requirements: file, what } = environments[environment];
+  const folder = join(root, name);
+  const requirements = join(root, "python", file);
+  const installed = join(folder, "requirements.txt");
   const python = join(folder, process.platform === "win32" ? "Scripts/python.exe" : "bin/python");
   if (existsSync(installed) && readFileSync(installed, "utf8") === readFileSync(requirements, "utf8")) return python;
-  console.error("Making .venv with torch and transformers; the download is large and can take minutes …");
+  console.error(`Making ${name} with ${what}; this can take minutes …`);
   call("python3", ["-m", "venv", folder]);
   call(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]);
   copyFileSync(requirements, installed); // last, so that an interrupted install is taken up again

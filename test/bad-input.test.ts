@@ -178,7 +178,7 @@ const cases: readonly Case[] = [
   ),
   keys(
     "data that are not there",
-    /absent\.jsonl does not exist\. Check `data\.train_files`/,
+    /absent\.jsonl does not exist\. Check the path \(`data\.train_files`/,
     "data.train_files=absent.jsonl",
   ),
   data(
@@ -221,6 +221,21 @@ const cases: readonly Case[] = [
   data("a file without rows", /blank\.jsonl has no rows\. Write it again, or leave it out\./, "blank.jsonl", "\n\n"),
   keys("a misspelt key", /`data\.trian_files` .* is not a key of `sft`.*`data\.train_files`/, "data.trian_files=x"),
   keys("a key of the wrong type", /`optim\.lr` .*fast/, "optim.lr=fast"),
+  keys(
+    "a tracker that is not there",
+    /`trainer\.logger` is "tensorbord", which does not exist\. Did you mean "tensorboard"\?/,
+    "trainer.logger=[console,tensorbord]",
+  ),
+  keys(
+    "a tracker without a client",
+    /`trainer\.logger` names swanlab, and there is no client of SwanLab for Node.* Choose from /,
+    "trainer.logger=swanlab",
+  ),
+  keys(
+    "a tracker without its server",
+    /`trainer\.logger` names mlflow, but MLFLOW_TRACKING_URI is not set\. Start a server/,
+    "trainer.logger=[console,wandb,mlflow]",
+  ),
   keys("LoRA", /`model\.lora_rank`.*LoRA is not supported by this version\. Leave the key out/, "model.lora_rank=8"),
   keys(
     "a batch larger than the data",

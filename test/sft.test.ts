@@ -36,7 +36,10 @@ describe("a run", () => {
   beforeAll(async () => {
     const result = await box.sft("whole", "trainer.total_epochs=6", "trainer.test_freq=5", "optim.lr=1e-2");
     expect(result).toMatchObject({ code: 0 });
-    expect(result.said).toMatch(/step 24\/24 .*\nDone: 24 steps\. The model is in .*global_step_24\/actor\n$/);
+    expect(result.said).toMatch(
+      /^step 24\/24 · val\/loss .*\n(?:step 24\/24 .*\nval .*\ntrain .*\n.*\n)Done: 24 steps\./m,
+    );
+    expect(result.said).toMatch(/ The model is in .*global_step_24\/actor\n$/);
   });
 
   test("lowers the loss on the rows it learns from and on those it does not", async () => {
@@ -420,7 +423,7 @@ describe("Ctrl-C", () => {
     await pause(700); // the first step takes half of that, validating it far more
     child.process.kill("SIGINT");
     expect(await child.ended).toBe(130);
-    expect(child.said).toMatch(/Stopping: .*step 1\/8 .* val loss .*Stopped after step 1 of 8 and saved\./s);
+    expect(child.said).toMatch(/Stopping, .*step 1\/8 .*val\/loss .*Stopped after step 1 of 8 and saved\./s);
     expect(await pointer("slow")).toBe("1");
   });
 

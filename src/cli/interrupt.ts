@@ -18,7 +18,7 @@ export async function withInterrupt(work: (signal: AbortSignal) => Promise<void>
   const onSignal = () => {
     if (!controller.signal.aborted) {
       firstAt = performance.now();
-      info("Stopping: the run is saved first. Press Ctrl-C again to stop at once.");
+      info("Stopping, what is done is kept. Press Ctrl-C again to stop at once.");
       controller.abort();
     } else if (performance.now() - firstAt > samePressMs) {
       endAtOnce();

@@ -14,6 +14,11 @@ type Verb = { readonly summary: string; load(): Promise<{ run(call: Call): Promi
 
 const verbs: Readonly<Record<string, Verb>> = {
   sft: { summary: "fine-tune a model on prompts and responses or conversations", load: () => import("./sft.ts") },
+  reward: { summary: "train a reward model on preference pairs", load: () => import("./reward.ts") },
+  generate: { summary: "sample responses to the prompts of a file", load: () => import("./generate.ts") },
+  eval: { summary: "score the responses of a file", load: () => import("./eval.ts") },
+  chat: { summary: "talk to a model", load: () => import("./chat.ts") },
+  serve: { summary: "serve a model over HTTP, as OpenAI's API", load: () => import("./serve.ts") },
 };
 
 /** Run the program; returns the exit code. */

@@ -1,33 +1,7 @@
-/** `trainyard sft`: arguments to a resolved config, then the training run. */
-import { homedir } from "node:os";
-import { loadConfig } from "../config/file.ts";
-import { resolve } from "../config/resolve.ts";
-import { type SftConfig, sftSchema } from "../config/sft.ts";
-import { info } from "../util/log.ts";
-import { parseArguments } from "./arguments.ts";
+/** `trainyard sft`: a config, then supervised fine-tuning. */
+import { sftSchema } from "../config/sft.ts";
 import type { Call } from "./call.ts";
-import { verbHelp } from "./help.ts";
-import { withInterrupt } from "./interrupt.ts";
-
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const parsed = parseArguments(args);
-  if (parsed.isHelp) {
-    process.stdout.write(verbHelp(sftSchema, summary, examples));
-    return 0;
-  }
-  const file = await loadConfig({ ...parsed, folder: process.cwd() }, sftSchema);
-  const sources = [file.entries, parsed.overrides];
-  const { config, notices } = resolve(sftSchema, sources, { configName: file.configName, home: homedir(), env });
-
-  if (file.file !== undefined) info(`Config: ${file.file}`);
-  for (const notice of notices) info(notice);
-  if (parsed.isDryRun) return print(config);
-  return withInterrupt(async (signal) => {
-    const { trainSft } = await import("../train/sft.ts");
-    await trainSft(config, { signal, env });
-  });
-}
+import { runVerb } from "./config-verb.ts";
 
 const summary = "fine-tune a model on prompts and responses, or on conversations.";
 
@@ -38,8 +12,14 @@ const examples = [
   "trainyard sft run.yaml trainer.total_epochs=1 --dry-run",
 ];
 
-async function print(config: SftConfig): Promise<number> {
-  const { stringify } = await import("yaml");
-  process.stdout.write(stringify(config));
-  return 0;
+/** Run the verb; returns the exit code. */
+export async function run(call: Call): Promise<number> {
+  return runVerb(call, sftSchema, {
+    summary,
+    examples,
+    work: async (config, context) => {
+      const { trainSft } = await import("../train/sft.ts");
+      await trainSft(config, context);
+    },
+  });
 }

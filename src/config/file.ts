@@ -59,7 +59,7 @@ export async function loadConfig(request: Request, schema: AnySchema): Promise<L
   const named = name.replace(/\.ya?ml$/, "");
   const path = join(configPath ?? "", extname(name) === ".yml" ? name : `${named}.yaml`);
   if (existsSync(resolve(folder, path))) return load(resolve(folder, path), path, schema);
-  if (configPath === undefined && Object.hasOwn(schema.configs, named)) return { entries: [], configName: named };
+  if (Object.hasOwn(schema.configs, named)) return { entries: [], configName: named };
   throw new UserError(
     `There is no config file ${path}, and the configs that need no file are ${Object.keys(schema.configs).join(", ")}. ` +
       "Give the path of a file, or --config-path=FOLDER --config-name=NAME.",

@@ -1,31 +1,34 @@
 import { readFileSync } from "node:fs";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { defineConfig } from "./define.ts";
 import { mandatory } from "./field.ts";
 import { hasInterpolation } from "./interpolate.ts";
 import { configReference } from "./reference.ts";
 import { allKeys, fieldsOf, find } from "./schema.ts";
-import { type SftConfig, sftSchema } from "./sft.ts";
+import { schemas } from "./schemas.ts";
+import type { SftConfig } from "./sft.ts";
 
 test("docs/config.md is what the schemas say (run `node scripts/docs.ts`)", () => {
   const page = readFileSync(new URL("../../docs/config.md", import.meta.url), "utf8");
-  expect(page).toBe(configReference([sftSchema]));
+  expect(page).toBe(configReference(schemas));
 });
 
-test("every default is a value of its own type", () => {
-  for (const [key, { type, default: value }] of fieldsOf(sftSchema.fields)) {
-    if (value !== mandatory && !hasInterpolation(value)) expect(type.schema.safeParse(value).success, key).toBe(true);
-  }
-});
+describe.each(schemas.map((schema) => [schema.verb, schema] as const))("the keys of %s", (_, schema) => {
+  test("every default is a value of its own type", () => {
+    for (const [key, { type, default: value }] of fieldsOf(schema.fields)) {
+      if (value !== mandatory && !hasInterpolation(value)) expect(type.schema.safeParse(value).success, key).toBe(true);
+    }
+  });
 
-test("every field says in one sentence what it means", () => {
-  for (const [key, { doc }] of fieldsOf(sftSchema.fields)) expect(doc, key).toMatch(/^[A-Z].*\.$/);
-});
+  test("every field says in one sentence what it means", () => {
+    for (const [key, { doc }] of fieldsOf(schema.fields)) expect(doc, key).toMatch(/^[A-Z].*\.$/);
+  });
 
-test("no key is in two tables, and every other spelling leads somewhere", () => {
-  const keys = allKeys(sftSchema);
-  expect(new Set(keys).size).toBe(keys.length);
-  for (const key of Object.values(sftSchema.aliases)) expect(find(sftSchema, key).kind, key).not.toBe("unknown");
+  test("no key is in two tables, and every other spelling leads somewhere", () => {
+    const keys = allKeys(schema);
+    expect(new Set(keys).size).toBe(keys.length);
+    for (const key of Object.values(schema.aliases)) expect(find(schema, key).kind, key).not.toBe("unknown");
+  });
 });
 
 test("a config file is checked by the compiler and the resolved config is typed", () => {
@@ -39,5 +42,5 @@ test("a config file is checked by the compiler and the resolved config is typed"
   // @ts-expect-error: neither does a wrong type
   defineConfig({ data: { train_batch_size: "many" } });
   const lr: number | undefined = [1].map((): SftConfig["optim"]["lr"] => 1)[0];
-  expect([config.model?.path, lr]).toEqual(["m", 1]);
+  expect([config, lr]).toMatchObject([{ model: { path: "m" } }, 1]);
 });

@@ -65,12 +65,28 @@ test("an fsdp_sft_trainer recipe gets that trainer's defaults", () => {
   });
   expect(config.trainer).toMatchObject({
     default_local_dir: "/home/me/save",
-    logger: ["console"],
+    logger: ["console", "wandb"],
+    console: "table",
     device: "cpu",
     total_epochs: 2,
   });
-  expect(notices).toHaveLength(2);
-  expect(notices.join("\n")).toMatch(/its defaults apply: .*optim\.lr=0\.00001[\s\S]*wandb is not available/);
+  expect(notices).toEqual([expect.stringMatching(/its defaults apply: .*optim\.lr=0\.00001/)]);
+});
+
+test.each([
+  [
+    ["trainer.logger=[console,swanlab,file]"],
+    ["console", "file"],
+    [/names swanlab, .*; metrics go to console, file\./],
+  ],
+  [["trainer.logger=[trackio,wandb,clearml]"], ["wandb"], [/names trackio, /, /names clearml, /]],
+  [["trainer.logger=wandb", "trainer.console=verl"], ["wandb"], [/`trainer\.console`=verl has no effect/]],
+  [["trainer.logger=null"], [], []],
+  [[], ["console"], []],
+])("%j picks the trackers %j and says what else was asked for", (overrides, logger, said) => {
+  const { config, notices } = sft("model.path=m", ...overrides);
+  expect(config.trainer.logger).toEqual(logger);
+  expect(notices).toEqual(said.map((message) => expect.stringMatching(message)));
 });
 
 test("keys without effect are named in one notice that says what happens instead", () => {
@@ -135,7 +151,8 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ["not a choice", "data.truncation=middle", /it takes `error`, `left` or `right`/],
     ["another engine", "trainer.engine=ray", /it takes `embedded`, the only engine this version supports/],
     ["unknown device", "trainer.device=npu", /`cpu`, `webgpu` or `cuda`/],
-    ["unknown logger", "trainer.logger=wandbb", /Did you mean wandb\?/],
+    ["unknown tracker", "trainer.logger=wandbb", /`trainer\.logger` is "wandbb", .*Did you mean "wandb"\?/],
+    ["no tracker that is here", "trainer.logger=[swanlab,clearml]", /names swanlab, .* Choose from mlflow, /],
     [
       "needed key deleted",
       "~data.max_length",

@@ -2,10 +2,11 @@
  * The keys of `trainyard sft`: verl's `sft_trainer_engine` tree, with the keys of its older `sft_trainer` mapped onto it.
  *
  * Defaults are verl's, letter for letter, except: `model.path` must be given, `trainer.device` starts as cpu,
- * `trainer.logger` as [console,file]; `trainer.engine` and `trainer.threads` are ours. Where the two trees differ,
+ * `trainer.logger` as [console]; `trainer.console`, `trainer.engine` and `trainer.threads` are ours. Where the two trees differ,
  * `model.partial_pretrain` (the older tree's model key) or `--config-name=sft_trainer` selects the older defaults.
  */
-import { nearest, UserError } from "../util/errors.ts";
+import { checkTrackers } from "../track/open.ts";
+import { UserError } from "../util/errors.ts";
 import {
   bool,
   choice,
@@ -129,7 +130,16 @@ const trainer = {
     null,
     "Checkpoint (global_step_N folder) to go on from when resume_mode is resume_path.",
   ),
-  logger: field(names, ["console", "file"], "Where metrics go: console and file."),
+  logger: field(
+    names,
+    ["console"],
+    "Where metrics go besides metrics.jsonl: console, file, tensorboard, wandb, mlflow; null for nowhere else.",
+  ),
+  console: field(
+    choice("table", "verl"),
+    "table",
+    "How the console shows metrics: a table that is redrawn, or verl's line per step on stdout.",
+  ),
   seed: field(int(0), 1, "Seed of everything random in the run."),
   device: field(choice("cpu", "webgpu", "cuda"), "cpu", "Device to train on."),
   threads: field(int(0), 0, "Threads of the cpu device; 0 for all cores."),
@@ -185,9 +195,6 @@ function preset(given: ReadonlySet<string>, configName: string | undefined): Pre
   return { defaults: olderDefaults, ...(listed.length === 0 ? {} : { notice }) };
 }
 
-const availableLoggers = ["console", "file"];
-const otherLoggers = ["wandb", "mlflow", "swanlab", "vemlp_wandb", "tensorboard", "clearml", "trackio"];
-
 function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftConfig; notices: string[] } {
   const { data, trainer } = config;
   const notices: string[] = [];
@@ -222,26 +229,9 @@ function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftCon
       `\`trainer.test_freq\`=${trainer.test_freq} has no effect: \`data.val_files\` names no file to validate on.`,
     );
   }
-  const { logger, notice } = chooseLoggers(trainer.logger);
-  return { config: { ...config, trainer: { ...trainer, logger } }, notices: [...notices, ...notice] };
-}
-
-function chooseLoggers(wanted: readonly string[]): { logger: readonly string[]; notice: string[] } {
-  const unknown = wanted.find((logger) => !availableLoggers.includes(logger) && !otherLoggers.includes(logger));
-  if (unknown !== undefined) {
-    const close = nearest(unknown, [...availableLoggers, ...otherLoggers], 1);
-    throw new UserError(
-      `\`trainer.logger\` names ${unknown}, which is no logger.${close.length === 0 ? "" : ` Did you mean ${close[0]}?`} This version has ${availableLoggers.join(" and ")}.`,
-    );
+  const { names: logger, notices: missing } = checkTrackers(trainer.logger);
+  if (given.has("trainer.console") && !logger.includes("console")) {
+    notices.push(`\`trainer.console\`=${trainer.console} has no effect: \`trainer.logger\` does not name console.`);
   }
-  const missing = wanted.filter((logger) => otherLoggers.includes(logger));
-  if (missing.length === 0) return { logger: wanted, notice: [] };
-  const kept = wanted.filter((logger) => availableLoggers.includes(logger));
-  const logger = kept.length === 0 ? availableLoggers : kept;
-  return {
-    logger,
-    notice: [
-      `\`trainer.logger\`: ${missing.join(", ")} is not available in this version; metrics go to ${logger.join(" and ")}.`,
-    ],
-  };
+  return { config: { ...config, trainer: { ...trainer, logger } }, notices: [...notices, ...missing] };
 }

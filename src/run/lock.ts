@@ -31,10 +31,10 @@ const silentAfterMs = 60_000;
 export type Lock = { release(): Promise<void> };
 
 /** Take the lock at `path`, or say which process has it. */
-export async function takeLock(path: string, dir: string): Promise<Lock> {
+export async function takeLock(path: string, dir: string, key = "trainer.default_local_dir"): Promise<Lock> {
   const mine: Owner = { pid: process.pid, host: hostname(), boot: await bootId(), started: await startOf(process.pid) };
   try {
-    while (!((await claim(path, mine)) || (await replaceDead(path, mine, dir)))) await sleep(20);
+    while (!((await claim(path, mine)) || (await replaceDead(path, mine, { dir, key })))) await sleep(20);
   } catch (error) {
     throw explainWrite(path, error);
   }
@@ -78,11 +78,14 @@ async function claim(path: string, mine: Owner): Promise<boolean> {
 
 const noHardLinks = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
+/** What is locked, and the key that chooses it, for messages. */
+type Locked = { readonly dir: string; readonly key: string };
+
 /** Put our name in place of a dead holder's; false means: look again. */
-async function replaceDead(path: string, mine: Owner, dir: string): Promise<boolean> {
+async function replaceDead(path: string, mine: Owner, locked: Locked): Promise<boolean> {
   const holder = await read(path);
   if (holder === null) return false;
-  if (await isAlive(holder, path, mine)) throw new UserError(describe(holder, path, dir, mine));
+  if (await isAlive(holder, path, mine)) throw new UserError(describe(holder, path, locked, mine));
   const right = `${path}.${holder.host}-${holder.pid}-${holder.started}.claim`;
   if (!(await claim(right, mine))) {
     const claimant = await read(right);
@@ -142,12 +145,12 @@ async function silentMs(path: string): Promise<number> {
   }
 }
 
-function describe(owner: Owner, path: string, dir: string, mine: Owner): string {
+function describe(owner: Owner, path: string, { dir, key }: Locked, mine: Owner): string {
   const where = owner.host === mine.host ? "" : ` on ${owner.host}`;
   const end = owner.host === mine.host ? `\`kill ${owner.pid}\`` : `once it is gone for a minute, or delete ${path}`;
   return (
     `${dir} is being written by process ${owner.pid}${where}. ` +
-    `Wait for it or end it (${end}), or choose another folder with \`trainer.default_local_dir\`.`
+    `Wait for it or end it (${end}), or choose another path with \`${key}\`.`
   );
 }
 

@@ -13,15 +13,25 @@ import type { MicroBatching, Model, TokenLoss, TokenRow } from "../engine/contra
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { div, mul, neg, sum } from "../graph/ops.ts";
 import { readConfig } from "../models/config.ts";
-import { learningRate, type Schedule } from "../nn/schedule.ts";
+import { learningRate } from "../nn/schedule.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
 import { claimRun } from "../run/run.ts";
 import { UserError } from "../util/errors.ts";
 import { counted, formatCount } from "../util/format.ts";
-import { clearStatus, info, warn } from "../util/log.ts";
+import { clearStatus, info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 import { Progress } from "./progress.ts";
 import { fetchModel, loadExamples } from "./sft-data.ts";
+import {
+  checkSameRows,
+  microOf,
+  sayFinished,
+  saySkipped,
+  sayStart,
+  sayStopped,
+  scheduleOf,
+  trackRun,
+} from "./supervised.ts";
 
 /** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
 const sftLoss: TokenLoss = {
@@ -48,24 +58,19 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
   await readConfig(folder); // a model that cannot be trained says so before all the rows are read
   const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, { signal, env });
   const { train_batch_size: batchSize } = config.data;
-  const loader = new Loader({
-    rows: train.length,
-    batchSize,
-    shuffle: true,
-    seed: config.trainer.seed,
-    dropLast: true,
-  });
+  const { seed, device, threads } = config.trainer;
+  const loader = new Loader({ rows: train.length, batchSize, shuffle: true, seed, dropLast: true });
   const totalSteps = config.trainer.total_training_steps ?? config.trainer.total_epochs * loader.batchesPerEpoch;
-  const schedule = scheduleOf(config, totalSteps);
+  const schedule = scheduleOf(config.optim, totalSteps);
   const { betas, weight_decay: weightDecay, clip_grad: maxNorm } = config.optim;
-  const micro = microOf(config);
+  const micro = microOf(config.data);
 
   const { default_local_dir: dir, resume_mode: resumeMode, resume_from_path: resumeFromPath } = config.trainer;
-  const engine = new EmbeddedEngine({ device: config.trainer.device, threads: config.trainer.threads });
+  const engine = new EmbeddedEngine({ device, threads });
   try {
     await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
     const { start } = claim;
-    if (start !== null && start.step >= totalSteps) return sayFinished(start, totalSteps);
+    if (start !== null && start.step >= totalSteps) return sayFinished(start.step, totalSteps, modelDir(start.dir));
     const model = await engine.open({ folder: start === null ? folder : modelDir(start.dir), tokenizerFolder });
     const state = start === null ? newState : parseState(start);
     if (start !== null) {
@@ -73,10 +78,13 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
       checkSameRows(start.dir, state.fingerprint, fingerprint);
       await model.loadOptimizer(optimizerDir(start.dir));
     }
+    // Before the run begins: a tracker that refuses costs an earlier run nothing.
+    await using trackers = await trackRun(config, { start, totalSteps, env });
     const run = await claim.begin(config);
     let { totalTokens, skippedSteps } = state;
     const firstStep = (start?.step ?? 0) + 1;
-    announce({ config, model, train, validation, totalSteps, start, dir });
+    announce({ config, model, train, validation, totalSteps });
+    sayStart(start, dir);
 
     const progress = new Progress(firstStep, totalSteps);
     for (let step = firstStep; step <= totalSteps; step++) {
@@ -92,10 +100,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
         onMicroBatch,
       });
       const { gradNorm, isSkipped } = await model.step({ lr, betas, eps: 1e-8, weightDecay, maxNorm });
-      if (isSkipped) {
-        skippedSteps++;
-        warn(`Step ${step}: the gradient's norm is ${gradNorm}, so the step was skipped (${skippedSteps} so far).`);
-      }
+      if (isSkipped) saySkipped(step, gradNorm, ++skippedSteps);
       const tokens = rows.reduce((total, row) => total + row.ids.length, 0);
       totalTokens += tokens;
       const timings = progress.trained(tokens);
@@ -113,8 +118,9 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
         step === totalSteps || (every === "after_each_epoch" ? batch.isEpochEnd : every > 0 && step % every === 0);
       if (validation.length > 0 && isDue(config.trainer.test_freq))
         metrics["val/loss"] = await validate(model, validation, micro, progress);
-      progress.end(metrics);
+      progress.end();
       await run.logMetrics(step, { ...metrics, ...timings });
+      trackers.log(step, { ...metrics, ...timings });
 
       const isStopping = signal.aborted;
       if (isStopping || isDue(config.trainer.save_freq)) {
@@ -125,8 +131,11 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
         };
         await run.saveCheckpoint(step, save, { loader: loader.state(), fingerprint, totalTokens, skippedSteps });
       }
-      if (isStopping) return sayStopped(step, totalSteps, run.dir);
+      if (!isStopping) continue;
+      await trackers.close("stopped");
+      return sayStopped(step, totalSteps, run.dir);
     }
+    await trackers.close("finished");
     clearStatus();
     info(
       `Done: ${counted(totalSteps, "step")}. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`,
@@ -158,17 +167,6 @@ function countTargets(rows: readonly TokenRow[]): number {
   return Math.max(1, count);
 }
 
-function scheduleOf({ optim }: SftConfig, totalSteps: number): Schedule {
-  const { lr, lr_warmup_steps: steps, lr_warmup_steps_ratio: ratio } = optim;
-  const warmupSteps = steps >= 0 ? steps : Math.floor(ratio * totalSteps);
-  const { lr_scheduler_type: type, min_lr_ratio: minRatio, num_cycles: cycles } = optim;
-  return { type, lr, warmupSteps, totalSteps, minRatio, cycles };
-}
-
-function microOf({ data }: SftConfig): MicroBatching {
-  return data.use_dynamic_bsz ? { maxTokens: data.max_token_len_per_gpu } : { rows: data.micro_batch_size_per_gpu };
-}
-
 const modelDir = (checkpoint: string): string => join(checkpoint, "actor");
 const optimizerDir = (checkpoint: string): string => join(checkpoint, "actor", "optimizer");
 
@@ -178,39 +176,18 @@ function parseState({ state, dir }: Checkpoint): SftState {
   throw new UserError(`${dir} is not a checkpoint of \`trainyard sft\`. Choose another one, or another run folder.`);
 }
 
-function checkSameRows(dir: string, before: string, now: string): void {
-  if (before === now) return;
-  throw new UserError(
-    `${dir} was made with other training rows. Give the same files, limits and template, or start over with ` +
-      "`trainer.resume_mode=disable`.",
-  );
-}
-
 type Announcement = {
   readonly config: SftConfig;
   readonly model: Model;
   readonly train: readonly TokenRow[];
   readonly validation: readonly TokenRow[];
   readonly totalSteps: number;
-  readonly start: Checkpoint | null;
-  readonly dir: string;
 };
 
-function announce({ config, model, train, validation, totalSteps, start, dir }: Announcement): void {
+function announce({ config, model, train, validation, totalSteps }: Announcement): void {
   const rows = `${counted(train.length, "row")}${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
   const size = `${model.config.family}, ${formatCount(model.parameterCount)} parameters`;
   info(
     `Training ${config.model.path} (${size}) on ${rows}: ${counted(totalSteps, "step")} of ${config.data.train_batch_size}.`,
   );
-  info(`${start === null ? "" : `Going on from ${start.dir}. `}The run folder is ${dir}.`);
-}
-
-function sayFinished({ step, dir }: Checkpoint, totalSteps: number): void {
-  const more = "Raise `trainer.total_epochs` to train on, or start over with `trainer.resume_mode=disable`.";
-  info(`The run has all its ${counted(totalSteps, "step")}; the model of step ${step} is in ${modelDir(dir)}. ${more}`);
-}
-
-function sayStopped(step: number, totalSteps: number, dir: string): void {
-  clearStatus();
-  info(`Stopped after step ${step} of ${totalSteps} and saved. The same command goes on from ${dir}.`);
 }

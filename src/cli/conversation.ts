@@ -1,0 +1,144 @@
+/**
+ * A conversation with a model, line by line: questions, commands, and what is said about them.
+ *
+ * It knows no terminal: answers go out piece by piece through `Screen`. Nothing of the conversation is ever dropped in
+ * silence; what no longer fits the model's context is refused, and the conversation stays as it was.
+ */
+
+import type { Message } from "../text/chat-template.ts";
+import type { Asked, Responder } from "../train/responder.ts";
+import { nearest, UserError } from "../util/errors.ts";
+import { counted } from "../util/format.ts";
+
+/** Where a conversation is shown. */
+export type Screen = {
+  /** A piece of an answer. */
+  answer(text: string): void;
+  /** A line about the conversation. */
+  note(line: string): void;
+};
+
+export type ConversationOptions = {
+  readonly responder: Responder;
+  readonly screen: Screen;
+  /** How answers are sampled. */
+  readonly sampling: Omit<Asked, "signal" | "onToken">;
+  readonly system?: string | undefined;
+};
+
+/** What a line asked for. */
+export type Turn = "answered" | "stopped" | "told" | "exit";
+
+type Command = { readonly usage: string; readonly help: string };
+
+const commands: Readonly<Record<string, Command>> = {
+  "/help": { usage: "/help", help: "this list" },
+  "/reset": { usage: "/reset", help: "forget the conversation; the system prompt stays" },
+  "/system": { usage: "/system TEXT", help: "set the system prompt; without a text, show it" },
+  "/exit": { usage: "/exit", help: "leave (also Ctrl-D)" },
+};
+
+export class Conversation {
+  readonly #options: ConversationOptions;
+  #system: string;
+  #messages: Message[] = [];
+
+  constructor(options: ConversationOptions) {
+    this.#options = options;
+    this.#system = options.system ?? "";
+  }
+
+  /** The messages so far, the system prompt first. */
+  get messages(): readonly Message[] {
+    const system: Message[] = this.#system === "" ? [] : [{ role: "system", content: this.#system }];
+    return [...system, ...this.#messages];
+  }
+
+  /** Take one line: a command, or a question that is answered. A question that cannot be asked changes nothing. */
+  async take(line: string, signal: AbortSignal): Promise<Turn> {
+    const text = line.trim();
+    if (text === "") return "told";
+    return text.startsWith("/") ? this.#command(text) : await this.#ask(text, signal);
+  }
+
+  #command(text: string): Turn {
+    const [name = "", rest = ""] = [text.split(/\s/, 1)[0], text.replace(/^\S+\s*/, "")];
+    const { note } = this.#options.screen;
+    switch (name) {
+      case "/exit":
+      case "/quit":
+        return "exit";
+      case "/help":
+        for (const { usage, help } of Object.values(commands)) note(`${usage.padEnd(14)} ${help}`);
+        return "told";
+      case "/reset":
+        this.#messages = [];
+        note("The conversation is empty.");
+        return "told";
+      case "/system":
+        if (rest !== "") this.#system = rest;
+        note(this.#system === "" ? "There is no system prompt." : `The system prompt is: ${this.#system}`);
+        return "told";
+      default: {
+        const [close] = nearest(name, Object.keys(commands), 1);
+        note(`${name} is no command.${close === undefined ? "" : ` Did you mean ${close}?`} /help lists them.`);
+        return "told";
+      }
+    }
+  }
+
+  async #ask(text: string, signal: AbortSignal): Promise<Turn> {
+    const { responder, screen, sampling } = this.#options;
+    const asked: Message = { role: "user", content: text };
+    const question = this.#prepare([...this.messages, asked], responder);
+    const start = performance.now();
+    let shown = "";
+    const show = (piece: string) => {
+      shown += piece;
+      screen.answer(piece);
+    };
+    const keep = () => this.#messages.push(asked, { role: "assistant", content: shown });
+    try {
+      const onToken = ({ text: piece }: { text: string }) => {
+        if (!signal.aborted && piece !== "") show(piece);
+      };
+      const { samples, tokens } = await question.ask({ ...sampling, signal, onToken });
+      const [sample] = samples;
+      if (sample?.text.startsWith(shown) === true) show(sample.text.slice(shown.length));
+      screen.answer("\n");
+      keep();
+      const isCut = sample?.finishReason === "length";
+      const speed = (tokens / (performance.now() - start)) * 1000;
+      screen.note(
+        `${counted(tokens, "token")}, ${speed.toFixed(1)} tokens/s${isCut ? `; ${this.#cutAt(tokens)}` : ""}`,
+      );
+      return "answered";
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      screen.answer("\n");
+      if (shown !== "") keep(); // the model goes on from what was seen
+      screen.note(shown === "" ? "stopped before the first word; the question is forgotten" : "stopped");
+      return "stopped";
+    }
+  }
+
+  #prepare(messages: readonly Message[], responder: Responder): ReturnType<Responder["prepare"]> {
+    try {
+      return responder.prepare({ messages, text: null });
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error;
+      const isLater = this.#messages.length > 0;
+      throw new UserError(
+        `${error.message.charAt(0).toUpperCase()}${error.message.slice(1)} The message was not added to the conversation` +
+          `${isLater ? "; /reset starts a new one." : "."}`,
+        { cause: error },
+      );
+    }
+  }
+
+  #cutAt(tokens: number): string {
+    return tokens >= this.#options.sampling.maxNewTokens
+      ? `cut at --max-tokens ${this.#options.sampling.maxNewTokens}`
+      : "cut because the model's context is full, /reset starts a new conversation";
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Log-probs in the forms of OpenAI's two endpoints and of vLLM's `prompt_logprobs`.
+ *
+ * JSON has no minus infinity, which is the log-prob of a token that was cut away: it is written as -9999, as vLLM does.
+ */
+import type { PromptToken, TokenLogprob } from "../rollout/request.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+
+/** How tokens are named: by their text, or as `token_id:42` where texts would be ambiguous. */
+export type TokenNames = (id: number) => string;
+
+/** What is reported of one drawn token. */
+type Drawn = TokenLogprob & { readonly top: readonly TokenLogprob[] };
+
+const leastLogprob = -9999;
+
+export function tokenNames(tokenizer: Tokenizer, asIds: boolean): TokenNames {
+  return asIds ? (id) => `token_id:${id}` : (id) => tokenizer.tokenText(id);
+}
+
+type ChatLogprob = { readonly token: string; readonly logprob: number; readonly bytes: readonly number[] | null };
+
+/** Chat completions: `logprobs.content`. */
+export function chatLogprobs(tokens: readonly Drawn[], names: TokenNames): object[] {
+  const one = ({ id, logprob }: TokenLogprob): ChatLogprob => {
+    const token = names(id);
+    // A token that is a part of a character has no text of its own, and its bytes are not known here.
+    const bytes = token.includes("\ufffd") ? null : [...new TextEncoder().encode(token)];
+    return { token, logprob: finite(logprob), bytes };
+  };
+  return tokens.map((token) => ({ ...one(token), top_logprobs: token.top.map(one) }));
+}
+
+/** Completions: four lists with one entry per token, and where each token's text begins. */
+export class CompletionLogprobs {
+  readonly #names: TokenNames;
+  #offset = 0;
+
+  constructor(names: TokenNames) {
+    this.#names = names;
+  }
+
+  /** The lists for the next tokens; `null` is a first token, which nothing predicts. */
+  next(tokens: readonly (Drawn | { readonly id: number; readonly logprob: null })[]): object {
+    const texts = tokens.map(({ id }) => this.#names(id));
+    const offsets = texts.map((text) => {
+      const offset = this.#offset;
+      this.#offset += text.length;
+      return offset;
+    });
+    return {
+      tokens: texts,
+      token_logprobs: tokens.map(({ logprob }) => (logprob === null ? null : finite(logprob))),
+      top_logprobs: tokens.map((token) => (token.logprob === null ? null : this.#top(token))),
+      text_offset: offsets,
+    };
+  }
+
+  /** The likeliest tokens, and the drawn one if it is not among them. */
+  #top(token: Drawn): Record<string, number> {
+    const all = token.top.some(({ id }) => id === token.id) ? token.top : [...token.top, token];
+    return Object.fromEntries(all.map(({ id, logprob }) => [this.#names(id), finite(logprob)]));
+  }
+}
+
+/** vLLM's `prompt_logprobs`: per prompt token an object from token ids to what is known of them, null for the first. */
+export function promptLogprobs(tokens: readonly (PromptToken | null)[], tokenizer: Tokenizer): (object | null)[] {
+  return tokens.map((token) => {
+    if (token === null) return null;
+    const ranked = token.top.map((it, i) => ({ ...it, rank: i + 1 }));
+    const all = token.top.some(({ id }) => id === token.id) ? ranked : [{ ...token, rank: null }, ...ranked];
+    return Object.fromEntries(
+      all.map(({ id, logprob, rank }) => [
+        String(id),
+        { logprob: finite(logprob), rank, decoded_token: tokenizer.tokenText(id) },
+      ]),
+    );
+  });
+}
+
+function finite(logprob: number): number {
+  return Math.max(logprob, leastLogprob);
+}

@@ -1,0 +1,47 @@
+/** A model of this machine to sample from: its folder, its tokenizer and, once it is needed, the model itself. */
+import type { Engine, ModelSpec } from "../engine/contract.ts";
+import { type ModelConfig, readConfig } from "../models/config.ts";
+import type { SamplerLimits } from "../rollout/request.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import type { TrainContext } from "./context.ts";
+import { type LazySampler, lazily } from "./responder.ts";
+import { fetchModel } from "./sft-data.ts";
+
+export type LocalOptions = {
+  /** A Hugging Face folder or hub id. */
+  readonly path: string;
+  /** Another folder or hub id for the tokenizer. */
+  readonly tokenizerPath?: string | null;
+  readonly device: "cpu" | "webgpu" | "cuda";
+  /** 0 for all cores. */
+  readonly threads: number;
+  readonly limits?: SamplerLimits;
+};
+
+export type LocalModel = {
+  readonly folder: string;
+  readonly config: ModelConfig;
+  readonly tokenizer: Tokenizer;
+  readonly sampler: LazySampler;
+};
+
+/** Find a model and read what is small of it; a hub id is downloaded. */
+export async function findModel(options: LocalOptions, context: TrainContext): Promise<LocalModel> {
+  const { path, tokenizerPath = null } = options;
+  const folder = await fetchModel(path, context);
+  const config = await readConfig(folder);
+  const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
+  return { folder, config, tokenizer, sampler: lazily(embedded({ folder, tokenizerFolder: tokenizer.dir }, options)) };
+}
+
+function embedded(spec: ModelSpec, { device, threads, limits = {} }: LocalOptions): LazySampler {
+  let engine: Engine | null = null;
+  return {
+    async open() {
+      const { EmbeddedEngine } = await import("../engine/embedded/engine.ts");
+      engine = new EmbeddedEngine({ device, threads });
+      return engine.open({ ...spec, sampler: limits });
+    },
+    close: async () => engine?.close(),
+  };
+}

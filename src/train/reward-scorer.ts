@@ -1,0 +1,43 @@
+/**
+ * A reward model on an engine: token rows in, one score per row out, read after the last token.
+ *
+ * Sequence classification and token classification (verl's reward models) with one label score alike here.
+ */
+import type { Engine, ForwardOptions, Model, ModelSpec } from "../engine/contract.ts";
+import { readConfig } from "../models/config.ts";
+import type { SequenceScorer } from "../rewards/reward-model.ts";
+import { UserError } from "../util/errors.ts";
+
+/** A mask that counts the last token alone. */
+export function lastToken(ids: Int32Array): Uint8Array {
+  const mask = new Uint8Array(ids.length);
+  mask[ids.length - 1] = 1;
+  return mask;
+}
+
+/** The score of each row, in order. */
+export async function scoreRows(model: Model, rows: readonly Int32Array[], options: ForwardOptions): Promise<number[]> {
+  const masked = rows.map((ids) => ({ ids, mask: lastToken(ids) }));
+  const outputs = await model.forward(masked, ["scores"], options);
+  return outputs.map(({ scores }) => scores!.at(-1)!);
+}
+
+/** Open a checkpoint as a scorer; `close` frees its weights. A language model, which has no scores, is refused. */
+export async function openScorer(
+  engine: Engine,
+  folder: ModelSpec["folder"],
+  { maxTokens }: { maxTokens: number },
+): Promise<SequenceScorer & { close(): Promise<void> }> {
+  const { head } = await readConfig(folder);
+  if (head === "lm") {
+    throw new UserError(
+      `${folder} is a language model: it has no score head. Give the folder of a reward model ` +
+        "(*ForSequenceClassification or *ForTokenClassification with one label); `trainyard reward` trains one.",
+    );
+  }
+  const model = await engine.open({ folder });
+  return {
+    score: (rows) => scoreRows(model, rows, { micro: { maxTokens } }),
+    close: () => model.close(),
+  };
+}
