@@ -5,9 +5,6 @@
  * The session is made here and not by the runtime because a profiled session is slower. Everything is the best of a
  * few, each way of running in turn with the other.
  */
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { InferenceSession, Tensor } from "onnxruntime-node";
 import { layOut } from "../src/engine/embedded/layout.ts";
 import { gradName, type TrainProgram, trainProgram } from "../src/engine/embedded/programs.ts";
@@ -24,7 +21,7 @@ import { adamw, gradientNorm, scatterAdd } from "../src/runtime/optimizer.ts";
 import { Vectors } from "../src/runtime/vectors.ts";
 import { type CopyMode, runInto } from "../src/runtime/zero-copy.ts";
 import { invariant } from "../src/util/errors.ts";
-import { type RunProfile, readProfile } from "./profile.ts";
+import { profiledRun, timed } from "./profile-run.ts";
 import { serve } from "./serve.ts";
 import { batchOf, jobSchema, meanLoss, type Shares, type TrainJob } from "./train-job.ts";
 
@@ -42,7 +39,7 @@ async function measure(job: TrainJob): Promise<Shares> {
   const before = await bestPlainProduct(config, tokens, options);
   const step = await prepare(config, job);
   const copies = await copyCost(step, options);
-  const { wall, profile } = await profiledRun(step, options);
+  const { wall, profile } = await profiledRun({ ...step, bytes: step.program.bytes }, options, REPEATS);
   const after = await bestPlainProduct(config, tokens, options);
   const operations = [...profile.operations].map(([name, seconds]) => ({ name, seconds }));
   return {
@@ -125,31 +122,6 @@ async function copyCost(step: PreparedStep, options: InferenceSession.SessionOpt
   return best.copy - best["zero-copy"];
 }
 
-/** The fastest of a few profiled runs, and how long its call took as seen from outside. */
-async function profiledRun(
-  step: PreparedStep,
-  options: InferenceSession.SessionOptions,
-): Promise<{ wall: number; profile: RunProfile }> {
-  const folder = await mkdtemp(join(tmpdir(), "trainyard-profile-"));
-  try {
-    const profiling = { ...options, enableProfiling: true, profileFilePrefix: join(folder, "run") };
-    const session = await InferenceSession.create(step.program.bytes, profiling);
-    const walls: number[] = [];
-    for (let i = 0; i <= REPEATS; i++) {
-      walls.push(await timed(() => runInto(session, step.feeds, step.fetches, "zero-copy")));
-    }
-    session.endProfiling();
-    await session.release();
-    const [file] = await readdir(folder);
-    invariant(file !== undefined, "onnxruntime wrote no profile");
-    const profiles = readProfile(await readFile(join(folder, file), "utf8"));
-    const runs = profiles.map((profile, i) => ({ profile, wall: walls[i]! }));
-    return runs.slice(1).reduce((a, b) => (b.wall < a.wall ? b : a));
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-}
-
 /** The work after the graph: rows into the embedding's gradient, the norm, AdamW. */
 function optimizerCost({ vectors, arrays, rowGradients, width }: PreparedStep, job: TrainJob): number {
   let best = Infinity;
@@ -207,10 +179,4 @@ function filled(shape: readonly number[]): Tensor {
 
 function product(shape: readonly number[]): number {
   return shape.reduce((a, b) => a * b, 1);
-}
-
-async function timed(work: () => Promise<void>): Promise<number> {
-  const start = performance.now();
-  await work();
-  return (performance.now() - start) / 1000;
 }

@@ -5,14 +5,13 @@
  * Each side is a process of its own, on the same weights and tokens, and they take turns step by step. Figures are
  * given only if losses and gradient norms agree at every step: a fast wrong step is worth nothing.
  */
-import { join } from "node:path";
-import { ensureVenv } from "../scripts/venv.ts";
 import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
+import { ourCommand, peerCommand, pythonOf } from "./commands.ts";
 import type { Figure } from "./figures.ts";
 import { type ModelShape, minimind2Small, modelFolder, qwen05b } from "./models.ts";
 import type { Report } from "./results.ts";
-import { type Command, Side } from "./side.ts";
+import { Side } from "./side.ts";
 import { compare, remarkOn, shareFigures } from "./train-figures.ts";
 import { optimizer, type Shares, type Step, sharesSchema, stepSchema, type TrainJob } from "./train-job.ts";
 import { type Outcome, takeTurns } from "./turns.ts";
@@ -122,12 +121,12 @@ async function measure(
 ): Promise<Outcome<Step>[]> {
   const label = labelOf(workload);
   const peers = options.hasPeers ? workload.peers : [];
-  const python = peers.length > 0 ? pythonPath() : "";
+  const python = peers.length > 0 ? pythonOf("torch") : "";
   const entrants = [
     { name: "ours", command: ourCommand("train-worker.ts"), job },
     ...peers.map((name) => ({
       name,
-      command: torchCommand(python),
+      command: peerCommand(python, "train_torch.py"),
       job: { ...job, compile: name === "torch-compile" },
     })),
   ];
@@ -142,20 +141,6 @@ async function measure(
     const phase = round < workload.warmUp ? "warm-up" : `step ${round - workload.warmUp + 1} of ${rounds}`;
     info(`${label}: ${phase}: ${steps.map((step) => (step ? `${step.seconds.toFixed(3)} s` : "-")).join(", ")}`);
   });
-}
-
-function ourCommand(file: string): Command {
-  return { file: process.execPath, args: [join(import.meta.dirname, file)] };
-}
-
-function torchCommand(python: string): Command {
-  const env = { HF_HUB_OFFLINE: "1", TRANSFORMERS_VERBOSITY: "error", PYTHONWARNINGS: "ignore" };
-  return { file: python, args: [join(import.meta.dirname, "peers", "train_torch.py")], env };
-}
-
-/** A Python with python/requirements.txt: one that the environment names, else our own, made on demand. */
-function pythonPath(): string {
-  return process.env.TRAINYARD_PYTHON || process.env.TRAINYARD_TEST_PYTHON || ensureVenv();
 }
 
 /** Where the time of our own step goes, in a process that has the machine to itself. */

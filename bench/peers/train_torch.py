@@ -10,11 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 import transformers
+from side import answer, peak_bytes
 
 
 def main() -> None:
@@ -75,27 +75,6 @@ def make_step(job: dict[str, Any]) -> Callable[[], tuple[float, float]]:
         return loss.item(), norm.item()
 
     return step
-
-
-def answer(out: TextIO, value: dict[str, Any]) -> None:
-    out.write(json.dumps(value) + "\n")
-    out.flush()
-
-
-def peak_bytes() -> int:
-    """The most memory this process has had in use."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(
-            line
-            for line in status.read_text().splitlines()
-            if line.startswith("VmHWM:")
-        )
-        return int(line.split()[1]) * 1024
-    import resource  # not on every system
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+/** What a sampling side is told to do, and what a round is: the same for ours and for the peers. */
+import * as z from "zod";
+
+export const rolloutJobSchema = z.object({
+  /** A Hugging Face folder, and for llama.cpp the file made from it. */
+  folder: z.string(),
+  file: z.string().nullable(),
+  threads: z.int(),
+  prompts: z.array(z.array(z.int())),
+  newTokens: z.int(),
+});
+export type RolloutJob = z.infer<typeof rolloutJobSchema>;
+
+/** The answer to the command `step`: every prompt continued by `newTokens` tokens, drawn at temperature 1. */
+export const roundSchema = z.object({
+  seconds: z.number(),
+  peakBytes: z.number(),
+  /** The first prompt's continuation, to be checked against the model itself. */
+  ids: z.array(z.int()),
+  logprobs: z.array(z.number()),
+});
+export type Round = z.infer<typeof roundSchema>;
+
+/** The answer to `score` with a continuation of the first prompt: what a forward pass says of it. */
+export const scoreSchema = z.object({ logprobs: z.array(z.number()) });
+
+/** Where the time of decoding goes, in seconds of one round, and what else is asked of the sampler. */
+export const splitSchema = z.object({
+  round: z.number(),
+  /** Time inside the graph, by kind of operation. */
+  products: z.number(),
+  attention: z.number(),
+  otherOperations: z.number(),
+  /** Moving keys and values between slots. */
+  cacheMoves: z.number(),
+  drawing: z.number(),
+  scheduling: z.number(),
+  /** Eight samples of one prompt of 256 tokens, and one, to their first token; and a step of decoding eight. */
+  group: z.object({ eight: z.number(), one: z.number() }),
+  /** Seconds per step of 8 rows at each context length. */
+  contexts: z.array(z.object({ length: z.int(), seconds: z.number() })),
+  memory: z.object({ peak: z.number(), weights: z.number(), cache: z.number() }),
+});
+export type Split = z.infer<typeof splitSchema>;
