@@ -9,6 +9,7 @@ import { pathToFileURL } from "node:url";
 import { messageOf, UserError } from "../util/errors.ts";
 import { entriesOf, type Loaded, readConfig } from "./entries.ts";
 import { isDict } from "./interpolate.ts";
+import { FunctionInFile } from "./ppo-values.ts";
 import type { AnySchema } from "./schema.ts";
 
 /** The file that is read when no other is named. */
@@ -102,5 +103,9 @@ async function loadModule(file: string): Promise<Loaded> {
   if (!isDict(module.default)) {
     throw new UserError(`${file} has no default export that is a config. Write: export default defineConfig({ … });`);
   }
-  return { entries: entriesOf(module.default, () => `in ${file}`) };
+  // A function stays in its file, from where a process of its own can load it.
+  const entries = entriesOf(module.default, () => `in ${file}`).map((entry) =>
+    typeof entry.value === "function" ? { ...entry, value: new FunctionInFile(file) } : entry,
+  );
+  return { entries };
 }

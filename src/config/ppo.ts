@@ -1,0 +1,152 @@
+/**
+ * The schema of `trainyard ppo`: verl's `ppo_trainer` tree in the spelling of 0.7, which is 0.9's but for the reward.
+ *
+ * The keys stand in `ppo-*.ts` by subtree, with what differs from verl in the head of each; what becomes of verl's other
+ * keys in `ppo-verl.ts`, `ppo-inert.ts` and `ppo-refused.ts`. Here the values become one consistent config: what follows
+ * from them is filled in, rules between them are checked, and what has no effect is said.
+ */
+import { isDeepStrictEqual } from "node:util";
+import { findAdvantage } from "../algos/advantages.ts";
+import { type CorrectionConfig, presetConfig } from "../algos/correction-presets.ts";
+import { checkTrackers } from "../track/open.ts";
+import { isDict } from "./interpolate.ts";
+import { checkPpo, hasCritic, oneSize } from "./ppo-check.ts";
+import { ppoInert } from "./ppo-inert.ts";
+import { ppoNotices } from "./ppo-notices.ts";
+import { ppoRefused } from "./ppo-refused.ts";
+import { type PpoConfig, type PpoValues, ppoFields } from "./ppo-tree.ts";
+import { ppoAliases, ppoGroups } from "./ppo-verl.ts";
+import { fieldsOf, own, type Preset, type Schema } from "./schema.ts";
+
+export type { PpoConfig, PpoInput } from "./ppo-tree.ts";
+
+/** The schema of `trainyard ppo`. */
+export const ppoSchema: Schema<typeof ppoFields, PpoConfig> = {
+  verb: "ppo",
+  fields: ppoFields,
+  aliases: ppoAliases,
+  inert: ppoInert,
+  refused: ppoRefused,
+  groups: ppoGroups,
+  configs: { ppo_trainer: {}, ppo_megatron_trainer: {} },
+  preset,
+  finish,
+};
+
+const validation = "actor_rollout_ref.rollout.val_kwargs";
+
+function preset(given: ReadonlySet<string>): Preset {
+  return {
+    defaults: {
+      ...(given.has("data.train_files") ? { "data.val_files": null } : {}),
+      ...(given.has(`${validation}.temperature`) ? { [`${validation}.do_sample`]: true } : {}),
+    },
+  };
+}
+
+const allKeys = fieldsOf(ppoFields);
+
+function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoConfig; notices: string[] } {
+  findAdvantage(values.algorithm.adv_estimator); // everything below asks what it needs
+  const rollout_correction = { ...values.algorithm.rollout_correction, ...presetKeys(values, given) };
+  const { names, notices } = checkTrackers(values.trainer.logger);
+  const { max_actor_ckpt_to_keep: ofActor, max_critic_ckpt_to_keep: ofCritic } = values.trainer;
+  const config: PpoConfig = {
+    ...values,
+    actor_rollout_ref: withPolicyLoss(
+      withOneSize(values.actor_rollout_ref),
+      values.algorithm.version,
+      rollout_correction,
+    ),
+    critic: { ...criticWithOneSize(values.critic), enable: hasCritic(values) },
+    reward_model: {
+      ...values.reward_model,
+      micro_batch_size_per_gpu: oneSize(
+        "reward_model.micro_batch_size",
+        values.reward_model.micro_batch_size,
+        values.reward_model.micro_batch_size_per_gpu,
+      ),
+    },
+    algorithm: { ...values.algorithm, rollout_correction },
+    trainer: { ...values.trainer, logger: names },
+  };
+  checkPpo(config);
+  const kept = { max_actor_ckpt_to_keep: ofActor ?? ofCritic, max_critic_ckpt_to_keep: ofCritic ?? ofActor };
+  const set = new Set([...given].filter((key) => saysSomething(key, config)));
+  return {
+    config: { ...config, trainer: { ...config.trainer, ...kept } },
+    notices: [...notices, ...ppoNotices(config, set)],
+  };
+}
+
+/** Whether a key is one of ours and holds something else than its default. */
+function saysSomething(key: string, config: PpoConfig): boolean {
+  const field = allKeys.get(key);
+  const value = key.split(".").reduce<unknown>((inner, part) => (isDict(inner) ? own(inner, part) : undefined), config);
+  return field !== undefined && !isDeepStrictEqual(value, field.default);
+}
+
+/** The keys that a preset of rollout correction sets, without those that are given beside it. */
+function presetKeys(
+  { algorithm }: PpoValues,
+  given: ReadonlySet<string>,
+): Partial<PpoValues["algorithm"]["rollout_correction"]> {
+  const { preset: name, version } = algorithm.rollout_correction;
+  if (name === null) return {};
+  const keys: CorrectionConfig = presetConfig(name, version);
+  const free = Object.entries(keys).filter(([key]) => !given.has(`algorithm.rollout_correction.${key}`));
+  return Object.fromEntries(free);
+}
+
+type ActorRolloutRef = PpoValues["actor_rollout_ref"];
+
+/**
+ * The policy loss that bypass mode brings. verl 0.7 puts it in the place of any other; 0.9's trainer keeps a loss that is
+ * not PPO's own, with the sampler's log-probs as the old ones.
+ */
+function withPolicyLoss(
+  all: ActorRolloutRef,
+  version: PpoValues["algorithm"]["version"],
+  { bypass_mode: isBypass }: PpoValues["algorithm"]["rollout_correction"],
+): ActorRolloutRef {
+  const { policy_loss: loss } = all.actor;
+  if (!isBypass || (version === "0.9" && loss.loss_mode !== "vanilla")) return all;
+  return { ...all, actor: { ...all.actor, policy_loss: { ...loss, loss_mode: "bypass_mode" } } };
+}
+
+/** Micro-batch sizes in one place. */
+function withOneSize(all: ActorRolloutRef): ActorRolloutRef {
+  const { actor, rollout, ref } = all;
+  const logProbs = (part: "rollout" | "ref") =>
+    oneSize(
+      `actor_rollout_ref.${part}.log_prob_micro_batch_size`,
+      all[part].log_prob_micro_batch_size,
+      all[part].log_prob_micro_batch_size_per_gpu,
+    );
+  return {
+    ...all,
+    actor: {
+      ...actor,
+      ppo_micro_batch_size_per_gpu: oneSize(
+        "actor_rollout_ref.actor.ppo_micro_batch_size",
+        actor.ppo_micro_batch_size,
+        actor.ppo_micro_batch_size_per_gpu,
+      ),
+    },
+    rollout: { ...rollout, log_prob_micro_batch_size_per_gpu: logProbs("rollout") },
+    ref: { ...ref, log_prob_micro_batch_size_per_gpu: logProbs("ref") },
+  };
+}
+
+function criticWithOneSize(critic: PpoValues["critic"]): PpoValues["critic"] {
+  return {
+    ...critic,
+    ppo_micro_batch_size_per_gpu: oneSize(
+      "critic.ppo_micro_batch_size",
+      critic.ppo_micro_batch_size,
+      critic.ppo_micro_batch_size_per_gpu,
+    ),
+    // The older key follows the training passes by default, so that it says nothing once the newer one is given.
+    forward_micro_batch_size_per_gpu: critic.forward_micro_batch_size_per_gpu ?? critic.forward_micro_batch_size,
+  };
+}
