@@ -6,6 +6,7 @@ export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/policy-terms
 export { defineConfig } from "./config/define.ts";
 export type { EvalConfig } from "./config/eval.ts";
 export type { GenerateConfig } from "./config/generate.ts";
+export type { PpoConfig, PpoInput } from "./config/ppo.ts";
 export type { RewardConfig } from "./config/reward.ts";
 export type { SftConfig, SftInput } from "./config/sft.ts";
 export type { Node } from "./graph/node.ts";
@@ -20,5 +21,6 @@ export type { TrainContext } from "./train/context.ts";
 export { evaluate } from "./train/evaluate.ts";
 export { generate } from "./train/generate.ts";
 export { trainReward } from "./train/reward-model.ts";
+export { trainRl } from "./train/rl.ts";
 export { trainSft } from "./train/sft.ts";
 export { UserError } from "./util/errors.ts";

@@ -40,7 +40,7 @@ test("help is there at once and loads no runtime", () => {
 
 describe("a mistake is one message on stderr, exit code 2 and no stack", () => {
   const cases: readonly [string, readonly string[], RegExp][] = [
-    ["unknown verb", ["stf"], /^`stf` is no verb of trainyard\. Did you mean sft\? The verbs are: sft, reward, /],
+    ["unknown verb", ["stf"], /^`stf` is no verb of trainyard\. Did you mean sft\? The verbs are: ppo, sft, reward, /],
     ["keys before a verb", ["a.b=1"], /a verb comes before the keys/],
     ["unknown option", ["sft", "--dry_run!"], /`--dry_run!` is no option/],
     [

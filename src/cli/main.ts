@@ -13,6 +13,7 @@ import type { Call } from "./call.ts";
 type Verb = { readonly summary: string; load(): Promise<{ run(call: Call): Promise<number> }> };
 
 const verbs: Readonly<Record<string, Verb>> = {
+  ppo: { summary: "train by reinforcement learning: PPO, GRPO, RLOO, …", load: () => import("./ppo.ts") },
   sft: { summary: "fine-tune a model on prompts and responses or conversations", load: () => import("./sft.ts") },
   reward: { summary: "train a reward model on preference pairs", load: () => import("./reward.ts") },
   generate: { summary: "sample responses to the prompts of a file", load: () => import("./generate.ts") },

@@ -1,4 +1,5 @@
 /** What runs that learn from rows have in common: the course of the learning rate, how batches are cut, what is said. */
+import type { PpoConfig } from "../config/ppo.ts";
 import type { RewardConfig } from "../config/reward.ts";
 import type { SftConfig } from "../config/sft.ts";
 import type { MicroBatching } from "../engine/contract.ts";
@@ -11,7 +12,7 @@ import { clearStatus, info, warn } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 
 /** The learning-rate schedule of a run of so many steps. */
-export function scheduleOf(optim: SftConfig["optim"], totalSteps: number): Schedule {
+export function scheduleOf(optim: Omit<SftConfig["optim"], "clip_grad">, totalSteps: number): Schedule {
   const { lr, lr_warmup_steps: steps, lr_warmup_steps_ratio: ratio } = optim;
   const warmupSteps = steps >= 0 ? steps : Math.floor(ratio * totalSteps);
   const { lr_scheduler_type: type, min_lr_ratio: minRatio, num_cycles: cycles } = optim;
@@ -37,9 +38,10 @@ export function checkSameRows(dir: string, before: string, now: string): void {
 type Course = Pick<TrainContext, "env"> & { readonly start: Checkpoint | null; readonly totalSteps: number };
 
 /** Open the trackers of a run. */
-export async function trackRun(config: SftConfig | RewardConfig, course: Course): Promise<Trackers> {
+export async function trackRun(config: SftConfig | RewardConfig | PpoConfig, course: Course): Promise<Trackers> {
   const { logger, project_name: project, experiment_name: experiment } = config.trainer;
-  const { default_local_dir: dir, console: consoleStyle } = config.trainer;
+  const { default_local_dir: dir } = config.trainer;
+  const consoleStyle = "console" in config.trainer ? config.trainer.console : "table";
   const { start, totalSteps, env } = course;
   const startStep = start?.step ?? null;
   return await openTrackers(logger, { project, experiment, config, dir, startStep, totalSteps, env, consoleStyle });
@@ -54,6 +56,17 @@ export function sayFinished(step: number, totalSteps: number, model: string): vo
 /** Say that a step changed no weight because its gradient is no number. */
 export function saySkipped(step: number, gradNorm: number, count: number): void {
   warn(`Step ${step}: the gradient's norm is ${gradNorm}, so the step was skipped (${count} so far).`);
+}
+
+/** Stop where too many steps in a row had an update without a finite gradient. */
+export function checkSkipped(step: number, skippedInARow: number, most: number): void {
+  if (skippedInARow === 0) return;
+  warn(`At step ${step} an update had a gradient that is not finite and changed no weight.`);
+  if (skippedInARow <= most) return;
+  throw new UserError(
+    `${counted(skippedInARow, "step")} in a row had a gradient that is not finite (\`trainer.max_skipped_updates\` is ${most}). ` +
+      "The last checkpoint is whole. Lower the learning rate, or look at the rewards and at the data of these steps.",
+  );
 }
 
 /** Say where an interrupted run goes on. */

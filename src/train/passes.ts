@@ -1,0 +1,59 @@
+/** Passes of a step over its episodes that only measure: log-probs, entropy, values, and the check of the sampler. */
+import type { Rows } from "../algos/batch.ts";
+import type { Correction } from "../algos/correction-config.ts";
+import { samplerAgreement } from "../algos/sampler-agreement.ts";
+import { microBatching } from "../config/ppo-settings.ts";
+import type { Model } from "../engine/contract.ts";
+import { type Episode, meanOver, responseRows, tokenRows } from "./episode.ts";
+import type { Scene } from "./scene.ts";
+
+type Batch = { readonly episodes: readonly Episode[]; readonly mask: Rows };
+
+/** Log-probs of the responses under a model; of the actor's own with the entropy, for the metrics. */
+export async function logprobsOf(
+  { config, progress }: Scene,
+  model: Model,
+  pass: "old_log_prob" | "ref",
+  { episodes, mask }: Batch,
+): Promise<{ readonly logprobs: Rows; readonly metrics: Record<string, number> }> {
+  const heads = pass === "ref" ? (["logprobs"] as const) : (["logprobs", "entropy"] as const);
+  const { temperature } = config.actor_rollout_ref.rollout;
+  const phase = pass === "ref" ? "reference log-probs" : "log-probs";
+  const options = { micro: microBatching(config, pass), temperature, onMicroBatch: progress.phase(phase) };
+  const outputs = await model.forward(tokenRows(episodes, mask), heads, options);
+  const metrics: Record<string, number> =
+    pass === "ref" ? {} : { "actor/entropy": meanOver(responseRows(episodes, outputs, "entropy"), mask) };
+  return { logprobs: responseRows(episodes, outputs, "logprobs"), metrics };
+}
+
+/** The critic's estimate at each response token. */
+export async function valuesOf({ config, progress }: Scene, critic: Model, { episodes, mask }: Batch): Promise<Rows> {
+  const options = { micro: microBatching(config, "values"), onMicroBatch: progress.phase("values") };
+  return responseRows(episodes, await critic.forward(tokenRows(episodes, mask), ["values"], options), "values");
+}
+
+/** Episodes whose log-probs are computed anew to check the sampler, where they are not all computed anyway. */
+const CHECKED = 8;
+
+/** How far the sampler's probabilities are from the trainer's, and the entropy of the tokens looked at. */
+export async function checkSampler(
+  scene: Scene,
+  { episodes, mask, oldLogprobs }: Batch & { readonly oldLogprobs: Rows | null },
+): Promise<Record<string, number>> {
+  const some = oldLogprobs === null ? episodes.slice(0, CHECKED) : episodes;
+  const seen = mask.slice(0, some.length);
+  const anew =
+    oldLogprobs === null
+      ? await logprobsOf(scene, scene.roles.actor, "old_log_prob", { episodes: some, mask: seen })
+      : null;
+  const rolloutLogprobs = some.map(({ logprobs }) => logprobs);
+  return {
+    ...anew?.metrics,
+    ...samplerAgreement({ rolloutLogprobs, oldLogprobs: anew?.logprobs ?? oldLogprobs!, mask: seen }),
+  };
+}
+
+/** Whether a correction does anything at all. */
+export function isCorrecting({ importance, rejections, vetoBelow }: Correction): boolean {
+  return importance !== null || rejections.length > 0 || vetoBelow !== null;
+}

@@ -1,0 +1,284 @@
+/**
+ * Reinforcement learning: sample, score, estimate advantages, update, in verl's order and with verl's names.
+ *
+ * `trainRl` is the whole run and `takeStep` one step of it, both read downwards. What tells one algorithm from another
+ * is a value looked up by name: the advantage estimator, the policy loss, the KL estimate, the correction. A run that is
+ * killed at any moment and started again ends with the same weights and metrics, byte for byte.
+ *
+ * The sampler is the trainer: where nothing is cut off its distribution, its log-probs are the old ones and no pass
+ * computes them anew. A few episodes of each step are computed anew all the same, and the gap is logged.
+ */
+import { actorLoss } from "../algos/actor-loss.ts";
+import { findAdvantage } from "../algos/advantages.ts";
+import type { Rows } from "../algos/batch.ts";
+import { dataMetrics } from "../algos/data-metrics.ts";
+import { type KlControl, penalizeRewards } from "../algos/kl.ts";
+import { drawRows, samplingWeights } from "../algos/pf-ppo.ts";
+import { correct, correctUpdate } from "../algos/rollout-correction.ts";
+import { throughputMetrics, timingMetrics } from "../algos/timing-metrics.ts";
+import { totals } from "../algos/token-rows.ts";
+import { valueLoss } from "../algos/value-loss.ts";
+import type { PpoConfig } from "../config/ppo.ts";
+import {
+  actorSettings,
+  advantageSettings,
+  correctionSettings,
+  criticSettings,
+  samplingSettings,
+} from "../config/ppo-settings.ts";
+import { Loader } from "../data/loader.ts";
+import { EmbeddedEngine } from "../engine/embedded/engine.ts";
+import { claimRun } from "../run/run.ts";
+import { dumpSamples } from "../track/samples.ts";
+import { clearStatus, info } from "../util/log.ts";
+import { Random } from "../util/random.ts";
+import { Clock } from "./clock.ts";
+import type { TrainContext } from "./context.ts";
+import { type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
+import { gather, greedyScores } from "./gather.ts";
+import { checkSampler, isCorrecting, logprobsOf, valuesOf } from "./passes.ts";
+import { Progress } from "./progress.ts";
+import {
+  actorDir,
+  announce,
+  loadPrompts,
+  openPlayer,
+  openRoles,
+  type RlState,
+  saveRoles,
+  stateAt,
+} from "./rl-setup.ts";
+import type { Scene } from "./scene.ts";
+import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./supervised.ts";
+import { type Lesson, update, updateOptions } from "./update.ts";
+import { samplesOf, validate } from "./validate.ts";
+
+/** Train to the end, or until the signal is aborted. */
+export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
+  const { data, trainer } = config;
+  const prompts = await loadPrompts(config, context);
+  const batchSize = config.algorithm.filter_groups.enable
+    ? (data.gen_batch_size ?? data.train_batch_size)
+    : data.train_batch_size;
+  const seed = data.seed ?? trainer.seed;
+  const loader = new Loader({ rows: prompts.train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
+  const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
+  const engine = new EmbeddedEngine({ device: trainer.device, threads: trainer.threads });
+  try {
+    await using claim = await claimRun(trainer.default_local_dir, {
+      ...{ resumeMode: trainer.resume_mode, resumeFromPath: trainer.resume_from_path },
+      keep: trainer.max_actor_ckpt_to_keep,
+    });
+    const { start } = claim;
+    const firstStep = (start?.step ?? 0) + 1;
+    if (start !== null && firstStep > totalSteps) return sayFinished(start.step, totalSteps, actorDir(start.dir));
+    let { klControl, skippedInARow } = stateAt(start, config, loader, prompts.fingerprint);
+    const roles = await openRoles(config, prompts, { engine, start }, context);
+    await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
+    await using trackers = await trackRun(config, { start, totalSteps, env: context.env });
+    const run = await claim.begin(config);
+    announce(config, prompts, roles, totalSteps);
+    sayStart(start, run.dir);
+
+    const progress = new Progress(firstStep, totalSteps);
+    const { signal } = context;
+    const check = (step: number) => validate(player, prompts.validation, { step, progress, tracker: trackers, signal });
+    const log = async (step: number, metrics: Record<string, number>) => {
+      await run.logMetrics(step, metrics);
+      trackers.log(step, metrics);
+    };
+    if (start === null && prompts.validation.length > 0 && (trainer.val_before_train || trainer.val_only)) {
+      await log(0, await check(0));
+      if (trainer.val_only) return await trackers.close("finished");
+    }
+    for (let step = firstStep; step <= totalSteps; step++) {
+      progress.begin(step);
+      const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, signal };
+      const taken = await takeStep(scene, step, klControl);
+      klControl = taken.klControl;
+      skippedInARow = taken.hasSkipped ? skippedInARow + 1 : 0;
+      checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
+
+      const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
+      const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step) : {};
+      progress.end();
+      await log(step, { ...taken.metrics, ...validated });
+
+      if (signal.aborted || isDue(trainer.save_freq)) {
+        progress.say("saving");
+        const state: RlState = { loader: loader.state(), fingerprint: prompts.fingerprint, klControl, skippedInARow };
+        await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
+      }
+      if (!signal.aborted) continue;
+      await trackers.close("stopped");
+      return sayStopped(step, totalSteps, run.dir);
+    }
+    await trackers.close("finished");
+    clearStatus();
+    info(`Done: ${totalSteps} steps. The run folder is ${run.dir}.`);
+  } finally {
+    clearStatus();
+    await engine.close();
+  }
+}
+
+type Taken = { readonly metrics: Record<string, number>; readonly klControl: KlControl; readonly hasSkipped: boolean };
+
+/** One step: gen with reward, old_log_prob, ref, values, adv, update_critic, update_actor. */
+async function takeStep(scene: Scene, step: number, klControl: KlControl): Promise<Taken> {
+  const { config, progress } = scene;
+  const { actor, reference, critic } = scene.roles;
+  const { algorithm, trainer } = config;
+  const estimator = findAdvantage(algorithm.adv_estimator);
+  const correction = correctionSettings(config);
+  const clock = new Clock();
+
+  const { episodes, metrics } = await clock.time("gen", () => gather(scene, step));
+  const scores = scoresOf(episodes);
+  const rolloutLogprobs: Rows = episodes.map(({ logprobs }) => logprobs);
+  let mask: Rows = masksOf(episodes);
+  const baselines = estimator.needs.includes("baselines")
+    ? await clock.time("gen_max", () => greedyScores(scene, episodes, step))
+    : undefined;
+
+  const isAnew = !correction.isBypass && !isSamplerTrusted(scene);
+  const old = isAnew
+    ? await clock.time("old_log_prob", () => logprobsOf(scene, actor, "old_log_prob", { episodes, mask }))
+    : null;
+  const oldLogprobs = old?.logprobs ?? rolloutLogprobs;
+  Object.assign(
+    metrics,
+    old?.metrics,
+    await checkSampler(scene, { episodes, mask, oldLogprobs: old?.logprobs ?? null }),
+  );
+  const ref = reference && (await clock.time("ref", () => logprobsOf(scene, reference, "ref", { episodes, mask })));
+  const values = critic && (await clock.time("values", () => valuesOf(scene, critic, { episodes, mask })));
+
+  const { rewards, advantages, returns, weights, control } = await clock.time("adv", async () => {
+    const { kl_penalty: kind } = algorithm;
+    const penalized =
+      algorithm.use_kl_in_reward && ref !== null
+        ? penalizeRewards({ scores, oldLogprobs, refLogprobs: ref.logprobs, mask }, { kind, control: klControl })
+        : { rewards: scores, control: klControl, metrics: {} };
+    const isDecoupled = isCorrecting(correction) && !correction.isBypass;
+    const corrected = isDecoupled
+      ? correct({ trainingLogprobs: oldLogprobs, rolloutLogprobs, mask }, correction)
+      : null;
+    mask = corrected?.mask ?? mask;
+    Object.assign(metrics, penalized.metrics, corrected?.metrics);
+    const given = {
+      ...{ rewards: penalized.rewards, mask, groups: groupsOf(episodes), oldLogprobs },
+      ...{ ...(values && { values }), ...(baselines && { baselines }) },
+      ...{ components: componentsOf(episodes, algorithm.gdpo_reward_keys) },
+      ...(corrected?.weights && { rolloutWeights: corrected.weights }),
+    };
+    const estimate = estimator.compute(given, advantageSettings(config));
+    return { ...penalized, ...estimate, weights: corrected?.weights ?? null };
+  });
+  Object.assign(metrics, batchMetrics(scene, episodes, { mask, scores, rewards, advantages, returns, values }));
+
+  const known: Record<string, Rows | null> = {
+    ...{
+      oldLogprobs,
+      advantages,
+      refLogprobs: ref?.logprobs ?? null,
+      returns,
+      oldValues: values,
+      rolloutWeights: weights,
+    },
+  };
+  const chosen = algorithm.use_pf_ppo ? filtered(config, rewards, step) : [...episodes.keys()];
+  const lesson = (rows: readonly number[], loss: Lesson["loss"]): Lesson => ({
+    mask: rows.map((row) => mask[chosen[row]!]!),
+    extra: Object.fromEntries(loss.extra.map((name) => [name, rows.map((row) => known[name]?.[chosen[row]!] ?? [])])),
+    loss,
+  });
+  const pupils = chosen.map((row) => episodes[row]!);
+  let hasSkipped = false;
+  if (critic !== null) {
+    const loss = valueLoss(criticSettings(config));
+    const done = await clock.time("update_critic", () =>
+      update(critic, pupils, async (rows) => lesson(rows, loss), updateOptions(scene, "critic", step)),
+    );
+    Object.assign(metrics, done.metrics);
+    hasSkipped ||= done.skipped > 0;
+  }
+  if (step >= trainer.critic_warmup) {
+    const loss = actorLoss(actorSettings(config), { hasRolloutWeights: weights !== null });
+    const corrected = correction.isBypass && isCorrecting(correction);
+    const teach = async (rows: readonly number[]): Promise<Lesson> => {
+      if (!corrected) return lesson(rows, loss);
+      // In bypass mode the correction is that of the policy as it is now, so it is computed before each update.
+      const own = rows.map((row) => pupils[row]!);
+      const given = lesson(rows, loss);
+      const now = await logprobsOf(scene, actor, "old_log_prob", { episodes: own, mask: given.mask });
+      const rollout = own.map(({ logprobs }) => logprobs);
+      const result = correctUpdate(
+        { trainingLogprobs: now.logprobs, rolloutLogprobs: rollout, mask: given.mask },
+        correction,
+      );
+      Object.assign(metrics, result.metrics);
+      const weighed = actorLoss(actorSettings(config), { hasRolloutWeights: result.weights !== null });
+      const extra = { ...given.extra, ...(result.weights && { rolloutWeights: result.weights }) };
+      return { mask: result.mask, extra, loss: weighed };
+    };
+    const done = await clock.time("update_actor", () =>
+      update(actor, pupils, teach, updateOptions(scene, "actor", step)),
+    );
+    Object.assign(metrics, done.metrics);
+    hasSkipped ||= done.skipped > 0;
+  }
+  await clock.time("update_weights", () => scene.player.push(actor));
+  const { rollout_data_dir: dumps } = trainer;
+  if (dumps !== null) await clock.time("dump_rollout_generations", () => dumpSamples(dumps, step, samplesOf(episodes)));
+  progress.say("step done");
+
+  const promptTokens = episodes.reduce((sum, { promptIds }) => sum + promptIds.length, 0);
+  const responseTokens = episodes.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
+  const seconds = clock.seconds();
+  Object.assign(metrics, { "training/global_step": step });
+  Object.assign(metrics, timingMetrics(seconds, { promptTokens, responseTokens }));
+  Object.assign(metrics, throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }));
+  return { metrics, klControl: control, hasSkipped };
+}
+
+/** Whether the sampler's log-probs are the trainer's own: the same weights, and nothing cut off the distribution. */
+function isSamplerTrusted({ config, player }: Scene): boolean {
+  const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
+  const isWhole = temperature > 0 && topK <= 0 && topP === 1;
+  const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;
+  const asks = isForced || hasEntropy || isCorrecting(correctionSettings(config));
+  return player.isActor && isWhole && !asks;
+}
+
+/** Columns that gdpo normalises one by one. */
+function componentsOf(episodes: readonly Episode[], keys: readonly string[]): Record<string, number[]> {
+  return Object.fromEntries(keys.map((key) => [key, episodes.map(({ score }) => Number(score?.extra[key] ?? 0))]));
+}
+
+type BatchRows = {
+  readonly mask: Rows;
+  readonly scores: Rows;
+  readonly rewards: Rows;
+  readonly advantages: Rows;
+  readonly returns: Rows;
+  readonly values: Rows | null;
+};
+
+function batchMetrics(
+  { config }: Scene,
+  episodes: readonly Episode[],
+  { values, ...rows }: BatchRows,
+): Record<string, number> {
+  const { prompt_length: maxPromptLength, response_length: maxResponseLength } = config.actor_rollout_ref.rollout;
+  const lengths = {
+    promptLengths: episodes.map(({ promptIds }) => promptIds.length),
+    responseLengths: episodes.map(({ responseIds }) => responseIds.length),
+  };
+  return dataMetrics({ ...rows, ...(values && { values }), ...lengths }, { maxPromptLength, maxResponseLength });
+}
+
+/** PF-PPO: rows drawn anew by how much their reward tells. */
+function filtered({ algorithm, trainer }: PpoConfig, rewards: Rows, step: number): number[] {
+  return [...drawRows(samplingWeights(totals(rewards), algorithm.pf_ppo), new Random(trainer.seed, "pf-ppo", step))];
+}

@@ -1,0 +1,69 @@
+/**
+ * From prompts to episodes: all prompts are sampled together, and each response is scored as soon as it ends.
+ *
+ * The seed of a prompt's samples comes from the run's seed, the round and the place of the prompt, so a step that is
+ * taken again gives the same episodes.
+ */
+import type { PpoConfig } from "../config/ppo.ts";
+import { encodePrompt, type RlRow } from "../data/rl-rows.ts";
+import type { CanSample } from "../rollout/remote.ts";
+import type { Sampling } from "../rollout/request.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { Random } from "../util/random.ts";
+import type { Episode, Unscored } from "./episode.ts";
+import type { Scoring } from "./scoring.ts";
+
+/** What samples and scores. */
+export type Player = {
+  readonly config: PpoConfig;
+  readonly model: CanSample;
+  readonly tokenizer: Tokenizer;
+  readonly scoring: Scoring;
+};
+
+export type Order = {
+  readonly sampling: Sampling;
+  readonly n: number;
+  /** Names the round: `step 12`, `validation 12`; with the seed it decides what is drawn. */
+  readonly round: string;
+  readonly signal: AbortSignal;
+  readonly onEpisode: (done: number, total: number) => void;
+};
+
+/** Sample and score; the episodes of a prompt stand side by side, prompts in their order. */
+export async function rollOut(player: Player, rows: readonly RlRow[], order: Order): Promise<Episode[]> {
+  const { rollout } = player.config.actor_rollout_ref;
+  const random = new Random(rollout.seed ?? player.config.trainer.seed, order.round);
+  const total = rows.length * order.n;
+  let done = 0;
+  const groups = rows.map(async (row, index) => {
+    const promptIds = promptOf(player, row);
+    const promptText = player.tokenizer.decode(promptIds);
+    const scored: Promise<Episode>[] = [];
+    await player.model.sample({
+      ...order.sampling,
+      ...{ prompt: promptIds, n: order.n, seed: random.bits(), wantsText: true, signal: order.signal },
+      onSample: ({ index: place, ids, logprobs, text }) => {
+        const group = `${order.round}/${index}`;
+        const sample: Unscored = { group, row, promptIds, promptText, responseIds: ids, text, logprobs };
+        scored[place] = player.scoring.score(sample, order.signal).then((score) => {
+          order.onEpisode(++done, total);
+          return { ...sample, score };
+        });
+        scored[place].catch(() => undefined); // awaited below, once all samples of the prompt have ended
+      },
+    });
+    return await Promise.all(scored);
+  });
+  return (await Promise.all(groups)).flat();
+}
+
+function promptOf({ config, tokenizer }: Player, row: RlRow): Int32Array {
+  const { data, actor_rollout_ref: all } = config;
+  return encodePrompt(row, tokenizer, {
+    maxPromptLength: data.max_prompt_length,
+    truncation: data.truncation,
+    extra: data.apply_chat_template_kwargs,
+    template: all.model.custom_chat_template,
+  });
+}
