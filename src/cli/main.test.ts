@@ -21,7 +21,7 @@ function trainyard(...args: readonly string[]) {
 test("help and version are answered on stdout with exit code 0", () => {
   for (const args of [[], ["--help"], ["-h"], ["help"]])
     expect(trainyard(...args)).toMatchObject({ status: 0, stderr: "" });
-  expect(trainyard("--help").stdout).toMatch(/Verbs\n {2}sft /);
+  expect(trainyard("--help").stdout).toMatch(/Verbs\n {2}ppo /);
   expect(trainyard("sft", "--help").stdout).toMatch(/data\.train_batch_size=256\n {6}Rows per optimizer step\./);
   expect(trainyard("help", "sft").stdout).toBe(trainyard("sft", "--help").stdout);
   expect(trainyard("--version").stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
