@@ -5,8 +5,8 @@
  */
 import { existsSync } from "node:fs";
 import { extname, join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
 import { messageOf, UserError } from "../util/errors.ts";
+import { importFile } from "../util/import-file.ts";
 import { entriesOf, type Loaded, readConfig } from "./entries.ts";
 import { isDict } from "./interpolate.ts";
 import { FunctionInFile } from "./ppo-values.ts";
@@ -96,7 +96,7 @@ async function loadModule(file: string): Promise<Loaded> {
   await readConfig(file);
   let module: { readonly default?: unknown };
   try {
-    module = await import(/* @vite-ignore */ pathToFileURL(file).href);
+    module = await importFile(file);
   } catch (error) {
     throw new UserError(`${file} cannot be loaded: ${messageOf(error)}`, { cause: error });
   }

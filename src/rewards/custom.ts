@@ -5,8 +5,9 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, statSync } from "node:fs";
 import { extname, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
+import { importFile } from "../util/import-file.ts";
 import { describeThrown } from "./outcome.ts";
 import type { RewardInput, RewardValue } from "./reward.ts";
 
@@ -99,14 +100,14 @@ async function loadFile({
   isBatch = false,
 }: RewardFile): Promise<LoadedReward> {
   checkRewardFile(path);
-  const reward = exportOf(await importFile(path), path, name);
+  const reward = exportOf(await importReward(path), path, name);
   return isBatch
     ? { run: (inputs) => reward(inputs, kwargs), isBatch, file: resolve(path) }
     : givenReward((input) => reward(input, kwargs), resolve(path));
 }
 
 async function loadFromConfig(path: string): Promise<LoadedReward> {
-  const { default: config } = await importFile(path);
+  const { default: config } = await importReward(path);
   const reward = member(config, "custom_reward_function") ?? member(member(config, "reward"), "custom_reward_function");
   if (typeof reward !== "function")
     throw new UserError(`${path}: \`custom_reward_function\` of the default export is no function.`);
@@ -116,9 +117,9 @@ async function loadFromConfig(path: string): Promise<LoadedReward> {
 type Exports = Readonly<Record<string, unknown>>;
 type AnyFunction = (...args: readonly unknown[]) => unknown;
 
-async function importFile(path: string): Promise<Exports> {
+async function importReward(path: string): Promise<Exports> {
   try {
-    return await import(/* @vite-ignore */ pathToFileURL(resolve(path)).href);
+    return await importFile<Exports>(resolve(path));
   } catch (error) {
     if (!(error instanceof SyntaxError))
       throw new UserError(`${path} cannot be loaded: it threw ${describeThrown(error, resolve(path))}.`);
