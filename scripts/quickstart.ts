@@ -4,11 +4,13 @@
  * Everything is made here and stays in `.cache/quickstart`: a tokenizer of single characters, a random model, the
  * hundred sums as chats. Nothing is downloaded. A second start begins anew.
  */
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { main } from "../src/cli/main.ts";
+import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { createModel } from "../src/models/create.ts";
-import { readMetrics } from "../src/run/metrics.ts";
+import { encodeChat } from "../src/text/chat-template.ts";
+import { loadTokenizer } from "../src/text/tokenizer.ts";
 import { Random } from "../src/util/random.ts";
 
 const root = join(import.meta.dirname, "..");
@@ -93,23 +95,44 @@ async function quickstart(): Promise<number> {
   const code = await main(["sft", ...overrides], process.env);
   if (code !== 0) return code;
 
-  const metrics = await readMetrics(run);
-  const losses = metrics.map(({ data }) => data["train/loss"]!);
-  console.log(`\n  loss ${losses[0]!.toFixed(2)} ${sparkline(losses, 60)} ${losses.at(-1)!.toFixed(3)}\n`);
-  console.log("Next:");
-  console.log(`  npx trainyard sft --help                      every key, with its default`);
-  console.log(
-    `  less ${join(".cache", "quickstart", "run", "metrics.jsonl").padEnd(41)}what was measured at each step`,
-  );
-  console.log(`  npx trainyard sft model.path=… data.train_files=…   your own model and rows: see README.md`);
+  const trained = join(run, "global_step_150", "actor");
+  console.log("\nSums it has never seen, before and after:\n");
+  const [before, after] = [await answers(model), await answers(trained)];
+  for (const [i, { question }] of (await testSums()).entries()) {
+    console.log(`  ${question.padEnd(8)}${JSON.stringify(before[i]).padEnd(16)}${JSON.stringify(after[i])}`);
+  }
+  console.log("\nNext:");
+  const next = [
+    ["npx trainyard chat .cache/quickstart/run/global_step_150/actor", "ask it yourself"],
+    ["npx trainyard ppo --help", "reinforcement learning: see docs/ppo.md"],
+    ["npx trainyard sft model.path=… data.train_files=…", "your own model and rows: see README.md"],
+  ];
+  for (const [command, what] of next) console.log(`  ${command!.padEnd(66)}${what}`);
   return 0;
 }
 
-/** A curve in one line of text. */
-function sparkline(values: readonly number[], width: number): string {
-  const points = Array.from({ length: width }, (_, i) => values[Math.floor((i * (values.length - 1)) / (width - 1))]!);
-  const top = Math.max(...points);
-  return points.map((value) => "▁▂▃▄▅▆▇█"[Math.min(7, Math.floor((value / top) * 8))]).join("");
+type Sum = { readonly question: string; readonly answer: string };
+
+async function testSums(): Promise<Sum[]> {
+  const lines = (await readFile(join(folder, "test.jsonl"), "utf8")).trim().split("\n");
+  return lines.map((line): Sum => JSON.parse(line)); // written by `writeSums`
+}
+
+/** What a model answers to the sums it has never seen. */
+async function answers(of: string): Promise<string[]> {
+  const engine = new EmbeddedEngine();
+  try {
+    const opened = await engine.open({ folder: of });
+    const tokenizer = await loadTokenizer(of);
+    const asked = (await testSums()).map(({ question }) => {
+      const messages = [{ role: "user", content: question }];
+      const prompt = encodeChat(tokenizer, messages, { addGenerationPrompt: true });
+      return opened.sample({ prompt, maxNewTokens: 8, temperature: 0, wantsText: true });
+    });
+    return (await Promise.all(asked)).map(({ samples }) => samples[0]!.text);
+  } finally {
+    await engine.close();
+  }
 }
 
 process.exitCode = await quickstart();
