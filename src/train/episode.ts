@@ -9,10 +9,13 @@ import type { RlRow } from "../data/rl-rows.ts";
 import type { TokenOutputs, TokenRow } from "../engine/contract.ts";
 import { tokenRewards } from "../rewards/placement.ts";
 import type { Score } from "../rewards/reward.ts";
+import { UserError } from "../util/errors.ts";
 
 export type Episode = {
   /** Episodes of one group answer the same prompt (verl's uid). */
   readonly group: string;
+  /** Which of its group it is, from 0. */
+  readonly place: number;
   readonly row: RlRow;
   readonly promptIds: Int32Array;
   readonly promptText: string;
@@ -40,6 +43,33 @@ export const scoresOf = (episodes: readonly Episode[]): Float64Array[] =>
 /** An episode without a score is a group of its own, so that it does not move the mean of the others. */
 export const groupsOf = (episodes: readonly Episode[]): string[] =>
   episodes.map(({ group, score }, i) => (score === null ? `${group} (no score ${i})` : group));
+
+/** Reward columns by name, one number per episode; those of an episode without a score are 0. */
+export function componentsOf(episodes: readonly Episode[], keys: readonly string[]): Record<string, number[]> {
+  return Object.fromEntries(
+    keys.map((key) => [key, episodes.map(({ score }) => (score === null ? 0 : numberIn(score, key)))]),
+  );
+}
+
+/** A column that the reward must have returned, since a setting names it. */
+export function columnOf({ score, extra }: Score, key: string, setting: string): unknown {
+  if (key === "score") return score;
+  if (Object.hasOwn(extra, key)) return extra[key];
+  const names = ["score", ...Object.keys(extra)].map((name) => `\`${name}\``).join(", ");
+  throw new UserError(
+    `\`${setting}\` names the reward column \`${key}\`, and the reward function returns ${names}. Name one of these.`,
+  );
+}
+
+function numberIn(score: Score, key: string): number {
+  const setting = "algorithm.gdpo_reward_keys";
+  const value = columnOf(score, key, setting);
+  const number = typeof value === "boolean" ? Number(value) : value;
+  if (typeof number === "number" && Number.isFinite(number)) return number;
+  throw new UserError(
+    `\`${setting}\` names the reward column \`${key}\`, which holds ${JSON.stringify(value)}. It must be a number.`,
+  );
+}
 
 /** Sequences for an engine: `mask` and `extra` have one row per episode, of its response's length. */
 export function tokenRows(

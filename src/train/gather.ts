@@ -6,7 +6,7 @@ import { balanceMetrics, balanceWorkers } from "../algos/balancing.ts";
 import { groupRows } from "../algos/batch.ts";
 import { samplingSettings } from "../config/ppo-settings.ts";
 import { UserError } from "../util/errors.ts";
-import type { Episode } from "./episode.ts";
+import { columnOf, type Episode } from "./episode.ts";
 import { rollOut } from "./rollouts.ts";
 import type { Scene } from "./scene.ts";
 
@@ -49,12 +49,15 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
 
 /** Groups whose responses do not all score alike (DAPO's dynamic sampling, arXiv:2503.14476). */
 function telling(episodes: readonly Episode[], metric: string | null): Episode[] {
-  const columnOf = ({ score }: Episode) =>
-    metric === null || metric === "score" ? score?.score : score?.extra[metric];
   const groups = groupRows(episodes.map(({ group }) => group));
   return [...groups.values()]
     .map((rows) => rows.map((row) => episodes[row]!))
-    .filter((group) => group.some((episode) => columnOf(episode) !== columnOf(group[0]!)))
+    .filter((group) => {
+      const columns = group.flatMap(({ score }) =>
+        score === null ? [] : [columnOf(score, metric ?? "score", "algorithm.filter_groups.metric")],
+      );
+      return columns.some((column) => column !== columns[0]);
+    })
     .flat();
 }
 

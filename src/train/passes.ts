@@ -2,7 +2,7 @@
 import type { Rows } from "../algos/batch.ts";
 import type { Correction } from "../algos/correction-config.ts";
 import { samplerAgreement } from "../algos/sampler-agreement.ts";
-import { microBatching } from "../config/ppo-settings.ts";
+import { correctionSettings, microBatching, samplingSettings } from "../config/ppo-settings.ts";
 import type { Model } from "../engine/contract.ts";
 import { type Episode, meanOver, responseRows, tokenRows } from "./episode.ts";
 import type { Scene } from "./scene.ts";
@@ -56,4 +56,13 @@ export async function checkSampler(
 /** Whether a correction does anything at all. */
 export function isCorrecting({ importance, rejections, vetoBelow }: Correction): boolean {
   return importance !== null || rejections.length > 0 || vetoBelow !== null;
+}
+
+/** Whether the sampler's log-probs are the trainer's own: the same weights, and nothing cut off the distribution. */
+export function isSamplerTrusted({ config, player }: Scene): boolean {
+  const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
+  const isWhole = temperature > 0 && topK <= 0 && topP === 1;
+  const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;
+  const asks = isForced || hasEntropy || isCorrecting(correctionSettings(config));
+  return player.isActor && isWhole && !asks;
 }

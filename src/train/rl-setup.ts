@@ -11,7 +11,7 @@ import type { KlControl } from "../algos/kl.ts";
 import type { PpoConfig } from "../config/ppo.ts";
 import { actorSettings, correctionSettings, klSettings, needsReference } from "../config/ppo-settings.ts";
 import type { Loader } from "../data/loader.ts";
-import { loadRlRows, type RlRow } from "../data/rl-rows.ts";
+import { encodePrompt, loadRlRows, type RlRow } from "../data/rl-rows.ts";
 import type { Engine, Model } from "../engine/contract.ts";
 import { readConfig } from "../models/config.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
@@ -47,7 +47,7 @@ export type Prompts = {
 /** Read the prompts, and check what can be checked before a model is opened. */
 export async function loadPrompts(config: PpoConfig, context: TrainContext): Promise<Prompts> {
   const { data, actor_rollout_ref: all, trainer } = config;
-  findAdvantage(config.algorithm.adv_estimator);
+  checkEstimator(config);
   actorSettings(config);
   const folder = await fetchModel(all.model.path, context);
   await readConfig(folder);
@@ -66,6 +66,11 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
       info(
         `${counted(overlong + refused, "prompt")} left out: ${overlong} too long, ${refused} refused by the template.`,
       );
+    if (!options.filterOverlongPrompts) {
+      const { extra, template, maxPromptLength } = options;
+      for (const row of rows)
+        encodePrompt(row, tokenizer, { extra, template, maxPromptLength, truncation: data.truncation });
+    }
     return rows;
   };
   const train = await load(data.train_files, data.train_max_samples, data.shuffle);
@@ -77,6 +82,15 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
     );
   }
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
+}
+
+/** An engine gives log-probs and entropy of a token's distribution, not the sum of its squared probabilities. */
+function checkEstimator({ algorithm: { adv_estimator: name } }: PpoConfig): void {
+  if (!findAdvantage(name).needs.includes("sumPiSquared")) return;
+  throw new UserError(
+    `\`algorithm.adv_estimator\` is ${name}, which needs the sum of squared probabilities of every token, and the engine ` +
+      "does not compute it. Use an estimator without it, such as opo or rloo.",
+  );
 }
 
 function fingerprintOf(rows: readonly RlRow[]): string {

@@ -19,14 +19,8 @@ import { throughputMetrics, timingMetrics } from "../algos/timing-metrics.ts";
 import { totals } from "../algos/token-rows.ts";
 import { valueLoss } from "../algos/value-loss.ts";
 import type { PpoConfig } from "../config/ppo.ts";
-import {
-  actorSettings,
-  advantageSettings,
-  correctionSettings,
-  criticSettings,
-  samplingSettings,
-} from "../config/ppo-settings.ts";
-import { Loader } from "../data/loader.ts";
+import { actorSettings, advantageSettings, correctionSettings, criticSettings } from "../config/ppo-settings.ts";
+import { Loader, type LoaderState } from "../data/loader.ts";
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { claimRun } from "../run/run.ts";
 import { dumpSamples } from "../track/samples.ts";
@@ -34,9 +28,9 @@ import { clearStatus, info } from "../util/log.ts";
 import { Random } from "../util/random.ts";
 import { Clock } from "./clock.ts";
 import type { TrainContext } from "./context.ts";
-import { type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
+import { componentsOf, type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
 import { gather, greedyScores } from "./gather.ts";
-import { checkSampler, isCorrecting, logprobsOf, valuesOf } from "./passes.ts";
+import { checkSampler, isCorrecting, isSamplerTrusted, logprobsOf, valuesOf } from "./passes.ts";
 import { Progress } from "./progress.ts";
 import {
   actorDir,
@@ -48,6 +42,7 @@ import {
   saveRoles,
   stateAt,
 } from "./rl-setup.ts";
+import { unlessStopped } from "./rollouts.ts";
 import type { Scene } from "./scene.ts";
 import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./supervised.ts";
 import { type Lesson, update, updateOptions } from "./update.ts";
@@ -71,7 +66,8 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     });
     const { start } = claim;
     const firstStep = (start?.step ?? 0) + 1;
-    if (start !== null && firstStep > totalSteps) return sayFinished(start.step, totalSteps, actorDir(start.dir));
+    if (start !== null && firstStep > totalSteps && !trainer.val_only)
+      return sayFinished(start.step, totalSteps, actorDir(start.dir));
     let { klControl, skippedInARow } = stateAt(start, config, loader, prompts.fingerprint);
     const roles = await openRoles(config, prompts, { engine, start }, context);
     await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
@@ -82,36 +78,52 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
 
     const progress = new Progress(firstStep, totalSteps);
     const { signal } = context;
-    const check = (step: number) => validate(player, prompts.validation, { step, progress, tracker: trackers, signal });
+    const check = (step: number, until: AbortSignal) =>
+      validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
     const log = async (step: number, metrics: Record<string, number>) => {
       await run.logMetrics(step, metrics);
       trackers.log(step, metrics);
     };
-    if (start === null && prompts.validation.length > 0 && (trainer.val_before_train || trainer.val_only)) {
-      await log(0, await check(0));
-      if (trainer.val_only) return await trackers.close("finished");
+    const save = async (step: number, position: LoaderState) => {
+      progress.say("saving");
+      const state: RlState = { loader: position, fingerprint: prompts.fingerprint, klControl, skippedInARow };
+      await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
+      savedStep = step;
+    };
+    const stop = async (step: number) => {
+      await trackers.close("stopped");
+      sayStopped(step, totalSteps, run.dir);
+    };
+    let savedStep = firstStep - 1;
+    if (trainer.val_only) {
+      const metrics = await check(savedStep, signal);
+      if (start === null) await run.logMetrics(0, metrics); // else the file ends with the checkpoint's step
+      trackers.log(savedStep, metrics);
+      return await trackers.close("finished");
     }
+    if (start === null && trainer.val_before_train && prompts.validation.length > 0)
+      await log(0, await check(0, signal));
     for (let step = firstStep; step <= totalSteps; step++) {
       progress.begin(step);
       const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, signal };
-      const taken = await takeStep(scene, step, klControl);
+      const position = loader.state();
+      const taken = await unlessStopped(signal, takeStep(scene, step, klControl));
+      if (taken === null) {
+        // Sampling was cut short, so nothing has been learnt since the step before.
+        if (step - 1 > savedStep) await save(step - 1, position);
+        return await stop(step - 1);
+      }
       klControl = taken.klControl;
       skippedInARow = taken.hasSkipped ? skippedInARow + 1 : 0;
       checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
 
       const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
-      const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step) : {};
+      const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step, NEVER) : {};
       progress.end();
       await log(step, { ...taken.metrics, ...validated });
 
-      if (signal.aborted || isDue(trainer.save_freq)) {
-        progress.say("saving");
-        const state: RlState = { loader: loader.state(), fingerprint: prompts.fingerprint, klControl, skippedInARow };
-        await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
-      }
-      if (!signal.aborted) continue;
-      await trackers.close("stopped");
-      return sayStopped(step, totalSteps, run.dir);
+      if (signal.aborted || isDue(trainer.save_freq)) await save(step, loader.state());
+      if (signal.aborted) return await stop(step);
     }
     await trackers.close("finished");
     clearStatus();
@@ -121,6 +133,9 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     await engine.close();
   }
 }
+
+/** Validation of a step that is learnt is not cut short: the step's metrics are those of an unbroken run. */
+const NEVER = AbortSignal.any([]);
 
 type Taken = { readonly metrics: Record<string, number>; readonly klControl: KlControl; readonly hasSkipped: boolean };
 
@@ -178,16 +193,10 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
   Object.assign(metrics, batchMetrics(scene, episodes, { mask, scores, rewards, advantages, returns, values }));
 
   const known: Record<string, Rows | null> = {
-    ...{
-      oldLogprobs,
-      advantages,
-      refLogprobs: ref?.logprobs ?? null,
-      returns,
-      oldValues: values,
-      rolloutWeights: weights,
-    },
+    ...{ oldLogprobs, refLogprobs: ref?.logprobs ?? null, oldValues: values },
+    ...{ advantages, returns, rolloutWeights: weights },
   };
-  const chosen = algorithm.use_pf_ppo ? filtered(config, rewards, step) : [...episodes.keys()];
+  const chosen = algorithm.use_pf_ppo ? filtered(config, scores, step) : [...episodes.keys()];
   const lesson = (rows: readonly number[], loss: Lesson["loss"]): Lesson => ({
     mask: rows.map((row) => mask[chosen[row]!]!),
     extra: Object.fromEntries(loss.extra.map((name) => [name, rows.map((row) => known[name]?.[chosen[row]!] ?? [])])),
@@ -204,7 +213,9 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
     hasSkipped ||= done.skipped > 0;
   }
   if (step >= trainer.critic_warmup) {
-    const loss = actorLoss(actorSettings(config), { hasRolloutWeights: weights !== null });
+    const lossOf = (weighs: boolean) =>
+      atTemperature(config, actorLoss(actorSettings(config), { hasRolloutWeights: weighs }));
+    const loss = lossOf(weights !== null);
     const corrected = correction.isBypass && isCorrecting(correction);
     const teach = async (rows: readonly number[]): Promise<Lesson> => {
       if (!corrected) return lesson(rows, loss);
@@ -217,10 +228,8 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
         { trainingLogprobs: now.logprobs, rolloutLogprobs: rollout, mask: given.mask },
         correction,
       );
-      Object.assign(metrics, result.metrics);
-      const weighed = actorLoss(actorSettings(config), { hasRolloutWeights: result.weights !== null });
       const extra = { ...given.extra, ...(result.weights && { rolloutWeights: result.weights }) };
-      return { mask: result.mask, extra, loss: weighed };
+      return { ...result, extra, loss: lossOf(result.weights !== null) };
     };
     const done = await clock.time("update_actor", () =>
       update(actor, pupils, teach, updateOptions(scene, "actor", step)),
@@ -242,18 +251,10 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
   return { metrics, klControl: control, hasSkipped };
 }
 
-/** Whether the sampler's log-probs are the trainer's own: the same weights, and nothing cut off the distribution. */
-function isSamplerTrusted({ config, player }: Scene): boolean {
-  const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
-  const isWhole = temperature > 0 && topK <= 0 && topP === 1;
-  const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;
-  const asks = isForced || hasEntropy || isCorrecting(correctionSettings(config));
-  return player.isActor && isWhole && !asks;
-}
-
-/** Columns that gdpo normalises one by one. */
-function componentsOf(episodes: readonly Episode[], keys: readonly string[]): Record<string, number[]> {
-  return Object.fromEntries(keys.map((key) => [key, episodes.map(({ score }) => Number(score?.extra[key] ?? 0))]));
+/** A loss of the distribution that the sampler draws from. */
+function atTemperature({ actor_rollout_ref: { rollout } }: PpoConfig, loss: Lesson["loss"]): Lesson["loss"] {
+  const { temperature } = rollout;
+  return { ...loss, key: `${loss.key} at ${temperature}`, temperature };
 }
 
 type BatchRows = {
@@ -265,20 +266,26 @@ type BatchRows = {
   readonly values: Rows | null;
 };
 
-function batchMetrics(
-  { config }: Scene,
-  episodes: readonly Episode[],
-  { values, ...rows }: BatchRows,
-): Record<string, number> {
+/** Episodes without a score are left out: a score of 0 would not be true of them. */
+function batchMetrics({ config }: Scene, episodes: readonly Episode[], rows: BatchRows): Record<string, number> {
   const { prompt_length: maxPromptLength, response_length: maxResponseLength } = config.actor_rollout_ref.rollout;
-  const lengths = {
-    promptLengths: episodes.map(({ promptIds }) => promptIds.length),
-    responseLengths: episodes.map(({ responseIds }) => responseIds.length),
+  const isScored = (_: unknown, row: number) => episodes[row]!.score !== null;
+  const { values } = rows;
+  const scored = {
+    ...{
+      mask: rows.mask.filter(isScored),
+      scores: rows.scores.filter(isScored),
+      rewards: rows.rewards.filter(isScored),
+    },
+    ...{ advantages: rows.advantages.filter(isScored), returns: rows.returns.filter(isScored) },
+    promptLengths: episodes.filter(isScored).map(({ promptIds }) => promptIds.length),
+    responseLengths: episodes.filter(isScored).map(({ responseIds }) => responseIds.length),
   };
-  return dataMetrics({ ...rows, ...(values && { values }), ...lengths }, { maxPromptLength, maxResponseLength });
+  const options = { maxPromptLength, maxResponseLength };
+  return dataMetrics({ ...scored, ...(values && { values: values.filter(isScored) }) }, options);
 }
 
-/** PF-PPO: rows drawn anew by how much their reward tells. */
-function filtered({ algorithm, trainer }: PpoConfig, rewards: Rows, step: number): number[] {
-  return [...drawRows(samplingWeights(totals(rewards), algorithm.pf_ppo), new Random(trainer.seed, "pf-ppo", step))];
+/** PF-PPO: rows drawn anew by how much their score tells, the KL penalty aside. */
+function filtered({ algorithm, trainer }: PpoConfig, scores: Rows, step: number): number[] {
+  return [...drawRows(samplingWeights(totals(scores), algorithm.pf_ppo), new Random(trainer.seed, "pf-ppo", step))];
 }

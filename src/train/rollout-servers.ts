@@ -14,22 +14,23 @@ export async function openServers(
   folder: string,
   { signal, env }: TrainContext,
 ): Promise<RolloutServers> {
-  const key = env.OPENAI_API_KEY;
+  const key = env.OPENAI_API_KEY || undefined;
   const identity = { model: null, modelSetting: "actor_rollout_ref.model.path", ...(key && { apiKey: key }) };
   const remote = await Remote.open({ baseUrls, setting: SETTING, ...identity }, signal);
   return {
     remote,
     async push(actor) {
       await actor.save(folder);
-      await Promise.all(baseUrls.map((url) => reload(url, folder, key, signal)));
+      await Promise.all(baseUrls.map((url) => reload(url, folder, key)));
     },
   };
 }
 
-async function reload(url: string, path: string, key: string | undefined, signal: AbortSignal): Promise<void> {
+/** Not cut short by Ctrl-C: the step that these weights are from is learnt, and is to be saved. */
+async function reload(url: string, path: string, key: string | undefined): Promise<void> {
   const address = new URL("/reload_weights", url);
   const headers = { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) };
-  const response = await fetch(address, { method: "POST", headers, body: JSON.stringify({ path }), signal }).catch(
+  const response = await fetch(address, { method: "POST", headers, body: JSON.stringify({ path }) }).catch(
     (error: unknown) => {
       throw new UserError(
         `${address} (\`${SETTING}\`) does not answer: ${messageOf(error)}. Is the server still there?`,

@@ -1,5 +1,6 @@
 /**
- * From prompts to episodes: all prompts are sampled together, and each response is scored as soon as it ends.
+ * From prompts to episodes: all prompts are sampled together, and each response is scored as soon as it ends, or by a
+ * reward model together with the others.
  *
  * The seed of a prompt's samples comes from the run's seed, the round and the place of the prompt, so a step that is
  * taken again gives the same episodes.
@@ -35,7 +36,7 @@ export async function rollOut(player: Player, rows: readonly RlRow[], order: Ord
   const { rollout } = player.config.actor_rollout_ref;
   const random = new Random(rollout.seed ?? player.config.trainer.seed, order.round);
   const total = rows.length * order.n;
-  let done = 0;
+  let [ended, done] = [0, 0];
   const groups = rows.map(async (row, index) => {
     const promptIds = promptOf(player, row);
     const promptText = player.tokenizer.decode(promptIds);
@@ -45,17 +46,28 @@ export async function rollOut(player: Player, rows: readonly RlRow[], order: Ord
       ...{ prompt: promptIds, n: order.n, seed: random.bits(), wantsText: true, signal: order.signal },
       onSample: ({ index: place, ids, logprobs, text }) => {
         const group = `${order.round}/${index}`;
-        const sample: Unscored = { group, row, promptIds, promptText, responseIds: ids, text, logprobs };
+        const sample: Unscored = { group, place, row, promptIds, promptText, responseIds: ids, text, logprobs };
         scored[place] = player.scoring.score(sample, order.signal).then((score) => {
           order.onEpisode(++done, total);
           return { ...sample, score };
         });
         scored[place].catch(() => undefined); // awaited below, once all samples of the prompt have ended
+        if (++ended === total) player.scoring.endRound();
       },
     });
     return await Promise.all(scored);
   });
   return (await Promise.all(groups)).flat();
+}
+
+/** What the work gives; null where the user asked to stop and its sampling ended for that. */
+export async function unlessStopped<T>(signal: AbortSignal, work: Promise<T>): Promise<T | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (signal.aborted && error instanceof Error && error.name === "AbortError") return null;
+    throw error;
+  }
 }
 
 function promptOf({ config, tokenizer }: Player, row: RlRow): Int32Array {

@@ -24,6 +24,8 @@ import { fetchModel } from "./sft-data.ts";
 export type Scoring = {
   /** Null where the reward went wrong, within the error budget. */
   score(sample: Unscored, signal?: AbortSignal): Promise<Score | null>;
+  /** All samples of a round have ended: those that are scored together can be. */
+  endRound(): void;
   close(): Promise<void>;
 };
 
@@ -41,7 +43,7 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
           way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind),
         );
   return {
-    close: scoring.close,
+    ...{ close: scoring.close, endRound: scoring.endRound },
     async score(sample, signal) {
       const score = await scoring.score(sample, signal);
       return score && manage(score, sample.responseIds.length);
@@ -94,6 +96,7 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
       if (failure !== undefined) warn(`${describeFailure(failure)}. The sample teaches nothing.`);
       return score ?? null;
     },
+    endRound: () => undefined,
     close: () => rewards.close(),
   };
 }
@@ -113,15 +116,18 @@ async function modelScoring({ config, engine, tokenizer }: Needs, context: Train
   };
   const maxTokens = "maxTokens" in micro ? micro.maxTokens : micro.rows * options.maxLength;
   const scorer = await openScorer(engine, folder, { maxTokens });
-  return { score: inBatches(scorer, options), close: () => scorer.close() };
+  return { ...byRound(scorer, options), close: () => scorer.close() };
 }
 
-/** Samples that end together are scored together. */
-function inBatches(scorer: SequenceScorer, options: RewardModelOptions): Scoring["score"] {
+/**
+ * The samples of a round are scored together, in an order of their own. What stands beside a sample in a batch moves its
+ * score by rounding, so batches of what happens to have ended would make two runs of one seed differ.
+ */
+function byRound(scorer: SequenceScorer, options: RewardModelOptions): Pick<Scoring, "score" | "endRound"> {
   type Waiting = { readonly sample: Unscored; readonly done: PromiseWithResolvers<Score> };
   let waiting: Waiting[] = [];
   const flush = async () => {
-    const batch = waiting;
+    const batch = waiting.sort((a, b) => inOrder(a.sample, b.sample));
     waiting = [];
     try {
       const samples = batch.map(({ sample: { row, promptIds, responseIds } }) => ({
@@ -133,10 +139,15 @@ function inBatches(scorer: SequenceScorer, options: RewardModelOptions): Scoring
       for (const { done } of batch) done.reject(error);
     }
   };
-  return (sample) => {
-    const done = Promise.withResolvers<Score>();
-    waiting.push({ sample, done });
-    if (waiting.length === 1) setImmediate(() => void flush());
-    return done.promise;
+  return {
+    score(sample) {
+      const done = Promise.withResolvers<Score>();
+      waiting.push({ sample, done });
+      return done.promise;
+    },
+    endRound: () => void flush(),
   };
 }
+
+const inOrder = (a: Unscored, b: Unscored): number =>
+  a.group === b.group ? a.place - b.place : a.group < b.group ? -1 : 1;

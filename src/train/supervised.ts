@@ -72,7 +72,11 @@ export function checkSkipped(step: number, skippedInARow: number, most: number):
 /** Say where an interrupted run goes on. */
 export function sayStopped(step: number, totalSteps: number, dir: string): void {
   clearStatus();
-  info(`Stopped after step ${step} of ${totalSteps} and saved. The same command goes on from ${dir}.`);
+  info(
+    step === 0
+      ? "Stopped in the first step, before anything was learnt. The same command starts anew."
+      : `Stopped after step ${step} of ${totalSteps} and saved. The same command goes on from ${dir}.`,
+  );
 }
 
 /** Say where the run starts and where it is written. */

@@ -1,11 +1,12 @@
 /**
  * One update of a model from a batch of episodes: `ppo_epochs` passes, an optimizer step for each mini-batch.
  *
- * Losses are divided by counts of the mini-batch, so micro-batches do not change the result. Metrics are means over the
- * mini-batches, as verl reduces them.
+ * Losses are divided by counts of the mini-batch, so micro-batches do not change the result. A metric is the mean over
+ * the mini-batches that have it, as verl reduces them.
  */
 import { batchScalars, type TracedLoss } from "../algos/aggregate.ts";
 import type { Rows } from "../algos/batch.ts";
+import { meanOf } from "../algos/metrics.ts";
 import { microBatching } from "../config/ppo-settings.ts";
 import type { MicroBatching, Model, OnMicroBatch, OptimizerStep } from "../engine/contract.ts";
 import { learningRate } from "../nn/schedule.ts";
@@ -18,7 +19,9 @@ import { scheduleOf } from "./supervised.ts";
 export type Lesson = {
   readonly mask: Rows;
   readonly extra: Readonly<Record<string, Rows | undefined>>;
-  readonly loss: TracedLoss;
+  /** What was measured to make the lesson. */
+  readonly metrics?: Readonly<Record<string, number>>;
+  readonly loss: TracedLoss & { readonly temperature?: number };
 };
 
 export type UpdateOptions = {
@@ -48,7 +51,7 @@ export async function update(
   options: UpdateOptions,
 ): Promise<UpdateResult> {
   const { name, miniBatch, epochs, shuffleSeed, micro, responseLength, optimizer, onMicroBatch } = options;
-  const sums: Record<string, number> = {};
+  const measured = new Map<string, number[]>();
   let updates = 0;
   let skipped = 0;
   for (let epoch = 0; epoch < epochs; epoch++) {
@@ -58,7 +61,7 @@ export async function update(
         : [...new Random(shuffleSeed, "mini-batches", epoch).permutation(episodes.length)];
     for (let start = 0; start < order.length; start += miniBatch) {
       const rows = order.slice(start, start + miniBatch);
-      const { mask, extra, loss } = await teach(rows);
+      const { mask, extra, loss, metrics: known } = await teach(rows);
       const batch = tokenRows(
         rows.map((row) => episodes[row]!),
         mask,
@@ -67,13 +70,13 @@ export async function update(
       const scalars = batchScalars(mask, responseLength);
       const { loss: total, ...metrics } = await model.train(batch, loss, { micro, scalars, onMicroBatch });
       const { gradNorm, isSkipped } = await model.step(optimizer);
-      const learnt = { ...metrics, [`${name}/loss`]: total!, [`${name}/grad_norm`]: gradNorm };
-      for (const [key, value] of Object.entries(learnt)) sums[key] = (sums[key] ?? 0) + value;
+      const learnt = { ...known, ...metrics, [`${name}/loss`]: total!, [`${name}/grad_norm`]: gradNorm };
+      for (const [key, value] of Object.entries(learnt)) measured.set(key, [...(measured.get(key) ?? []), value]);
       updates++;
       skipped += Number(isSkipped);
     }
   }
-  const metrics = Object.fromEntries(Object.entries(sums).map(([key, sum]) => [key, sum / updates]));
+  const metrics = Object.fromEntries([...measured].map(([key, values]) => [key, meanOf(values)!]));
   return { metrics: { ...metrics, [`${name}/lr`]: optimizer.lr }, updates, skipped };
 }
 
