@@ -1,7 +1,7 @@
 /**
  * The keys of `trainer.` for `trainyard ppo`: how long, how often, where to and on what.
  *
- * Defaults are verl's, except `device` (cpu) and `logger` ([console,file]). `seed`, `threads`, `engine`, `best_metric` and
+ * Defaults are verl's, except `device` (cpu) and `logger` ([console,file]). `seed`, `threads`, `engine` and
  * `max_skipped_updates` are ours.
  */
 import { bool, field, int, name, nullable, path } from "./field.ts";
@@ -26,11 +26,6 @@ export const trainer = {
   resume_from_path: sft.resume_from_path,
   max_actor_ckpt_to_keep: field(nullable(int(1)), null, "Delete older checkpoints beyond this many; null keeps all."),
   max_critic_ckpt_to_keep: field(nullable(int(1)), null, "The same for the critic's part of them."),
-  best_metric: field(
-    nullable(name),
-    null,
-    "Validation metric, greater is better: the checkpoint that is best by it is kept besides; null for none.",
-  ),
   max_skipped_updates: field(
     int(0),
     10,

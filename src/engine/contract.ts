@@ -9,7 +9,7 @@ import type { ModelConfig } from "../models/config.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../rollout/request.ts";
 
 /** What a model can say about a token: see `TokenOutputs`. */
-export type HeadName = "logprobs" | "entropy" | "values" | "scores";
+export type HeadName = "logprobs" | "entropy" | "sumPiSquared" | "values" | "scores";
 
 /** One sequence. Arrays have one entry per token of `ids`. */
 export type TokenRow = {
@@ -22,7 +22,7 @@ export type TokenRow = {
 
 /**
  * Outputs per token of `ids`, 0 where the mask is 0: `logprobs` and `entropy` of the distribution the token was drawn
- * from, `values` as the critic saw it before the token, `scores` after it.
+ * from, `sumPiSquared` the sum of its squared probabilities, `values` as the critic saw it before the token, `scores` after it.
  */
 export type TokenOutputs = Readonly<Partial<Record<HeadName, Float32Array>>>;
 

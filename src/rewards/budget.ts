@@ -52,7 +52,7 @@ export class ErrorBudget {
     const told = this.failures.slice(-SHOWN).map(describeFailure);
     return new UserError(
       `${this.#failedInWindow} of the last ${recent} rewards could not be computed, and ${percent(this.share)} may go ` +
-        `wrong (the error budget): ${told.join("; ")}. ` +
+        `wrong (the error budget): ${told.join("; ").replace(/\.$/, "")}. ` +
         "Mend the reward function or the rows, or raise the error budget to go on without such samples.",
     );
   }

@@ -1,13 +1,22 @@
 /** Passes of a step over its episodes that only measure: log-probs, entropy, values, and the check of the sampler. */
+import { findAdvantage } from "../algos/advantages.ts";
 import type { Rows } from "../algos/batch.ts";
 import type { Correction } from "../algos/correction-config.ts";
 import { samplerAgreement } from "../algos/sampler-agreement.ts";
+import type { PpoConfig } from "../config/ppo.ts";
 import { correctionSettings, microBatching, samplingSettings } from "../config/ppo-settings.ts";
-import type { Model } from "../engine/contract.ts";
+import type { HeadName, Model } from "../engine/contract.ts";
 import { type Episode, meanOver, responseRows, tokenRows } from "./episode.ts";
 import type { Scene } from "./scene.ts";
 
 type Batch = { readonly episodes: readonly Episode[]; readonly mask: Rows };
+
+export type Measured = {
+  readonly logprobs: Rows;
+  /** Where the estimator needs it. */
+  readonly sumPiSquared: Rows | null;
+  readonly metrics: Record<string, number>;
+};
 
 /** Log-probs of the responses under a model; of the actor's own with the entropy, for the metrics. */
 export async function logprobsOf(
@@ -15,15 +24,18 @@ export async function logprobsOf(
   model: Model,
   pass: "old_log_prob" | "ref",
   { episodes, mask }: Batch,
-): Promise<{ readonly logprobs: Rows; readonly metrics: Record<string, number> }> {
-  const heads = pass === "ref" ? (["logprobs"] as const) : (["logprobs", "entropy"] as const);
+): Promise<Measured> {
+  const hasSums = pass !== "ref" && needsSums(config);
+  const own: readonly HeadName[] = hasSums ? ["entropy", "sumPiSquared"] : ["entropy"];
+  const heads: readonly HeadName[] = ["logprobs", ...(pass === "ref" ? [] : own)];
   const { temperature } = config.actor_rollout_ref.rollout;
   const phase = pass === "ref" ? "reference log-probs" : "log-probs";
   const options = { micro: microBatching(config, pass), temperature, onMicroBatch: progress.phase(phase) };
   const outputs = await model.forward(tokenRows(episodes, mask), heads, options);
   const metrics: Record<string, number> =
     pass === "ref" ? {} : { "actor/entropy": meanOver(responseRows(episodes, outputs, "entropy"), mask) };
-  return { logprobs: responseRows(episodes, outputs, "logprobs"), metrics };
+  const sumPiSquared = hasSums ? responseRows(episodes, outputs, "sumPiSquared") : null;
+  return { logprobs: responseRows(episodes, outputs, "logprobs"), sumPiSquared, metrics };
 }
 
 /** The critic's estimate at each response token. */
@@ -63,6 +75,9 @@ export function isSamplerTrusted({ config, player }: Scene): boolean {
   const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
   const isWhole = temperature > 0 && topK <= 0 && topP === 1;
   const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;
-  const asks = isForced || hasEntropy || isCorrecting(correctionSettings(config));
+  const asks = isForced || hasEntropy || needsSums(config) || isCorrecting(correctionSettings(config));
   return player.isActor && isWhole && !asks;
 }
+
+const needsSums = ({ algorithm }: PpoConfig): boolean =>
+  findAdvantage(algorithm.adv_estimator).needs.includes("sumPiSquared");

@@ -47,7 +47,7 @@ export type Prompts = {
 /** Read the prompts, and check what can be checked before a model is opened. */
 export async function loadPrompts(config: PpoConfig, context: TrainContext): Promise<Prompts> {
   const { data, actor_rollout_ref: all, trainer } = config;
-  checkEstimator(config);
+  findAdvantage(config.algorithm.adv_estimator);
   actorSettings(config);
   const folder = await fetchModel(all.model.path, context);
   await readConfig(folder);
@@ -82,15 +82,6 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
     );
   }
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
-}
-
-/** An engine gives log-probs and entropy of a token's distribution, not the sum of its squared probabilities. */
-function checkEstimator({ algorithm: { adv_estimator: name } }: PpoConfig): void {
-  if (!findAdvantage(name).needs.includes("sumPiSquared")) return;
-  throw new UserError(
-    `\`algorithm.adv_estimator\` is ${name}, which needs the sum of squared probabilities of every token, and the engine ` +
-      "does not compute it. Use an estimator without it, such as opo or rloo.",
-  );
 }
 
 function fingerprintOf(rows: readonly RlRow[]): string {

@@ -184,6 +184,7 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
     const given = {
       ...{ rewards: penalized.rewards, mask, groups: groupsOf(episodes), oldLogprobs },
       ...{ ...(values && { values }), ...(baselines && { baselines }) },
+      ...(old?.sumPiSquared && { sumPiSquared: old.sumPiSquared }),
       ...{ components: componentsOf(episodes, algorithm.gdpo_reward_keys) },
       ...(corrected?.weights && { rolloutWeights: corrected.weights }),
     };

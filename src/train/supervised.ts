@@ -65,7 +65,7 @@ export function checkSkipped(step: number, skippedInARow: number, most: number):
   if (skippedInARow <= most) return;
   throw new UserError(
     `${counted(skippedInARow, "step")} in a row had a gradient that is not finite (\`trainer.max_skipped_updates\` is ${most}). ` +
-      "The last checkpoint is whole. Lower the learning rate, or look at the rewards and at the data of these steps.",
+      "Checkpoints of earlier steps are whole. Lower the learning rate, or look at the rewards and at the data of these steps.",
   );
 }
 

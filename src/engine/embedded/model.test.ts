@@ -532,3 +532,17 @@ describe("a language model with a new value head", () => {
     expect(await ask(again)).toEqual(await ask(critic));
   });
 });
+
+test("sumPiSquared is the sum of the squared probabilities that the logits give", async () => {
+  const rows = [{ ids: Int32Array.of(3, 1, 4, 1), mask: [0, 1, 1, 1] }];
+  const model = await open("qwen3");
+  const [outputs] = await model.forward(rows, ["sumPiSquared"], { micro: { rows: 1 }, temperature: 0.7 });
+  const shifted = [{ ids: rows[0]!.ids, mask: [1, 1, 1, 0] }];
+  const [logits] = await model.logits(shifted);
+  for (const [t, row] of logits!.entries()) {
+    const weights = [...row].map((value) => Math.exp(value / 0.7));
+    const total = weights.reduce((a, b) => a + b);
+    const expected = weights.reduce((sum, weight) => sum + (weight / total) ** 2, 0);
+    expect(outputs!.sumPiSquared![t + 1]).toBeCloseTo(expected, 5);
+  }
+});

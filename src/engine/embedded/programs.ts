@@ -65,6 +65,7 @@ function headOutputs(
   const make: Record<HeadName, () => Node> = {
     logprobs: () => o.tokenLogprobs(hidden, headWeight(p), inputs.targets, attrs),
     entropy: () => o.tokenEntropy(hidden, headWeight(p), attrs),
+    sumPiSquared: () => o.sum(o.square(o.softmax(headLogits(hidden, headWeight(p), attrs))), [-1]),
     values: () => scores(hidden, p),
     scores: () => scores(hidden, p),
   };
