@@ -535,7 +535,7 @@ describe("a language model with a new value head", () => {
 
 test("sumPiSquared is the sum of the squared probabilities that the logits give", async () => {
   const rows = [{ ids: Int32Array.of(3, 1, 4, 1), mask: [0, 1, 1, 1] }];
-  const model = await open("qwen3");
+  const model = await open("logits-more/gemma2_caps");
   const [outputs] = await model.forward(rows, ["sumPiSquared"], { micro: { rows: 1 }, temperature: 0.7 });
   const shifted = [{ ids: rows[0]!.ids, mask: [1, 1, 1, 0] }];
   const [logits] = await model.logits(shifted);
