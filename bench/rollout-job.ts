@@ -15,6 +15,8 @@ export type RolloutJob = z.infer<typeof rolloutJobSchema>;
 export const roundSchema = z.object({
   seconds: z.number(),
   peakBytes: z.number(),
+  /** Of these, what weights and the cache's tokens take; only ours says so. */
+  heldBytes: z.number().optional(),
   /** The first prompt's continuation, to be checked against the model itself. */
   ids: z.array(z.int()),
   logprobs: z.array(z.number()),
@@ -39,6 +41,5 @@ export const splitSchema = z.object({
   group: z.object({ eight: z.number(), one: z.number() }),
   /** Seconds per step of 8 rows at each context length. */
   contexts: z.array(z.object({ length: z.int(), seconds: z.number() })),
-  memory: z.object({ peak: z.number(), weights: z.number(), cache: z.number() }),
 });
 export type Split = z.infer<typeof splitSchema>;

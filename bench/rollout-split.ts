@@ -5,7 +5,6 @@
 import { Tensor } from "onnxruntime-node";
 import { cacheParts, decodeProgram, pastName, presentName } from "../src/engine/embedded/decode-program.ts";
 import { EmbeddedDecoder } from "../src/engine/embedded/decoder.ts";
-import { cacheBytesPerToken } from "../src/engine/embedded/kv-cache.ts";
 import { evaluateShape } from "../src/graph/shape.ts";
 import { type ModelConfig, parameterSpecs, readConfig } from "../src/models/config.ts";
 import { loadParameters } from "../src/models/weights.ts";
@@ -21,7 +20,7 @@ import { Random } from "../src/util/random.ts";
 import type { RunProfile } from "./profile.ts";
 import { profiledRun, timed } from "./profile-run.ts";
 import { type RolloutJob, rolloutJobSchema, type Split } from "./rollout-job.ts";
-import { peakBytes, serve } from "./serve.ts";
+import { serve } from "./serve.ts";
 
 const CACHE_BYTES = 2 ** 30;
 const REPEATS = 3;
@@ -57,7 +56,6 @@ async function measure(job: RolloutJob): Promise<Split> {
     Object.assign(clock, { runs: 0, moves: 0, draws: 0 });
     const whole = await timed(round);
     const times = { ...clock };
-    const memory = { peak: peakBytes(), weights: 4 * vectors.count, cache: cachedBytes(config, job) };
     const profile = await profileOf(config, vectors, job);
     const inGraph = (seconds: number) => (times.runs * seconds) / profile.seconds;
     const attention = profile.operations.get("GroupQueryAttention") ?? 0;
@@ -71,7 +69,6 @@ async function measure(job: RolloutJob): Promise<Split> {
       scheduling: planningTime(job),
       group: await groupTimes(open({ hasPrefixCache: false }), config),
       contexts: await contextTimes(open({ hasPrefixCache: false }), config),
-      memory,
     };
   } finally {
     await runtime.close();
@@ -112,10 +109,6 @@ function watched(decoder: EmbeddedDecoder, clock: Clock): Decoder {
       return result;
     },
   };
-}
-
-function cachedBytes(config: ModelConfig, { prompts, newTokens }: RolloutJob): number {
-  return prompts.length * (prompts[0]!.length + newTokens) * cacheBytesPerToken(config);
 }
 
 /** One step of all rows in the middle of the round. */

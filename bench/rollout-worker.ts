@@ -1,5 +1,6 @@
 /** Our side of the rollout bench: the embedded engine's sampler, one round per command. */
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
+import { cacheBytesPerToken } from "../src/engine/embedded/kv-cache.ts";
 import { type RolloutJob, type Round, rolloutJobSchema } from "./rollout-job.ts";
 import { type Answers, peakBytes, serve } from "./serve.ts";
 
@@ -7,6 +8,8 @@ await serve(async (input): Promise<Answers> => {
   const job: RolloutJob = rolloutJobSchema.parse(input);
   const engine = new EmbeddedEngine({ threads: job.threads });
   const model = await engine.open({ folder: job.folder });
+  const tokens = job.prompts.reduce((sum, prompt) => sum + prompt.length + job.newTokens, 0);
+  const heldBytes = 4 * model.parameterCount + tokens * cacheBytesPerToken(model.config);
   let rounds = 0;
   return {
     async answer(command): Promise<Round | { logprobs: number[] }> {
@@ -26,7 +29,7 @@ await serve(async (input): Promise<Answers> => {
       const seconds = (performance.now() - start) / 1000;
       rounds++;
       const { ids, logprobs } = completions[0]!.samples[0]!;
-      return { seconds, peakBytes: peakBytes(), ids: [...ids], logprobs: [...logprobs] };
+      return { seconds, peakBytes: peakBytes(), heldBytes, ids: [...ids], logprobs: [...logprobs] };
     },
     close: () => engine.close(),
   };

@@ -166,13 +166,18 @@ function compare(workload: Workload, outcomes: readonly Outcome<Round>[], say: (
   };
   const [ours, ...peers] = outcomes.filter(({ failure }) => failure === null);
   const mine = quantities(ours!);
-  if (peers.length === 0) return mine.map(({ value, ...quantity }) => figure("rollout", quantity, value, null));
-  return peers.flatMap((peer) => {
+  const most = Math.max(...ours!.answers.map(({ peakBytes, heldBytes = 0 }) => peakBytes - heldBytes));
+  const beyond = { what: `peak memory beyond weights and cache ${label}`, unit: "MB", isMore: false };
+  const alone = [figure("rollout", beyond, most / 1e6, null)];
+  if (peers.length === 0)
+    return [...mine.map(({ value, ...quantity }) => figure("rollout", quantity, value, null)), ...alone];
+  const compared = peers.flatMap((peer) => {
     const theirs = quantities(peer);
     return mine.map(({ value, ...quantity }, i) =>
       figure("rollout", quantity, value, { name: peer.name, value: theirs[i]!.value }),
     );
   });
+  return [...compared, ...alone];
 }
 
 /** Where our own time goes, in a process that has the machine to itself. */
@@ -191,7 +196,7 @@ function splitFigures(split: Split): Figure[] {
     figure("rollout", { what, unit, isMore: false }, value, null);
   const share = (what: string, seconds: number) =>
     alone(`share of a round: ${what}`, "%", (100 * seconds) / split.round);
-  const { group, contexts, memory } = split;
+  const { group, contexts } = split;
   const rest =
     split.round - split.products - split.attention - split.otherOperations - split.cacheMoves - split.drawing;
   return [
@@ -208,7 +213,6 @@ function splitFigures(split: Split): Figure[] {
       group.eight / group.one,
     ),
     ...contexts.map(({ length, seconds }) => alone(`step time batch 8 at context ${length}`, "ms", seconds * 1000)),
-    alone("peak memory beyond weights and cache", "MB", (memory.peak - memory.weights - memory.cache) / 1e6),
   ];
 }
 
