@@ -15,7 +15,7 @@ export type RolloutJob = z.infer<typeof rolloutJobSchema>;
 export const roundSchema = z.object({
   seconds: z.number(),
   peakBytes: z.number(),
-  /** Of these, what weights and the cache's tokens take; only ours says so. */
+  /** Of these, what weights and the tokens in the cache take; only ours says so. */
   heldBytes: z.number().optional(),
   /** The first prompt's continuation, to be checked against the model itself. */
   ids: z.array(z.int()),

@@ -91,6 +91,7 @@ function watched(decoder: EmbeddedDecoder, clock: Clock): Decoder {
   return {
     vocabSize: decoder.vocabSize,
     cacheTokens: decoder.cacheTokens,
+    promptTokens: decoder.promptTokens,
     regimeOf: (length) => decoder.regimeOf(length),
     layOut: (capacity, lengths) => moving(() => decoder.layOut(capacity, lengths)),
     copy: (from, to, length) => moving(() => decoder.copy(from, to, length)),
@@ -168,7 +169,14 @@ async function profileOf(config: ModelConfig, vectors: Vectors, job: RolloutJob)
 /** What the scheduler takes for a round, on sequences that grow by themselves. */
 function planningTime({ prompts, newTokens }: RolloutJob): number {
   const limits: Limits = {
-    ...{ cacheTokens: 2 ** 17, maxSequences: 256, maxBatchedTokens: 2048, maxLength: 1024, hasPrefixCache: true },
+    ...{
+      cacheTokens: 2 ** 17,
+      maxSequences: 256,
+      maxBatchedTokens: 2048,
+      maxRunTokens: 2048,
+      maxLength: 1024,
+      hasPrefixCache: true,
+    },
     regimeOf: () => 0,
   };
   const sequences = prompts.map((prompt, id) => ({

@@ -8,8 +8,6 @@ await serve(async (input): Promise<Answers> => {
   const job: RolloutJob = rolloutJobSchema.parse(input);
   const engine = new EmbeddedEngine({ threads: job.threads });
   const model = await engine.open({ folder: job.folder });
-  const tokens = job.prompts.reduce((sum, prompt) => sum + prompt.length + job.newTokens, 0);
-  const heldBytes = 4 * model.parameterCount + tokens * cacheBytesPerToken(model.config);
   let rounds = 0;
   return {
     async answer(command): Promise<Round | { logprobs: number[] }> {
@@ -28,6 +26,7 @@ await serve(async (input): Promise<Answers> => {
       );
       const seconds = (performance.now() - start) / 1000;
       rounds++;
+      const heldBytes = 4 * model.parameterCount + model.samplerStats().cachedTokens * cacheBytesPerToken(model.config);
       const { ids, logprobs } = completions[0]!.samples[0]!;
       return { seconds, peakBytes: peakBytes(), heldBytes, ids: [...ids], logprobs: [...logprobs] };
     },

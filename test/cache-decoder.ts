@@ -48,6 +48,7 @@ export const regimeOf = (length: number) => Math.max(0, length - 60) >> 3;
 class CacheDecoder implements Decoder {
   readonly vocabSize: number;
   readonly cacheTokens: number;
+  readonly promptTokens = 2048;
   readonly script: Script;
   /** Of the weights. */
   version = 0;

@@ -217,6 +217,7 @@ export async function readTensor(handle: FileHandle, info: TensorInfo, into: Flo
     await readFully(handle, new Uint8Array(chunk, 0, bytes), info.offset + done, info.file);
     convert(chunk, into.subarray(done / elementBytes, (done + bytes) / elementBytes));
   }
+  chunk.transfer(0); // given back now: hundreds of them would wait for the collector
 }
 
 /** Fills `into` from the first bytes of `chunk`. */

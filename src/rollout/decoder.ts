@@ -30,6 +30,8 @@ export type Decoder = {
   readonly vocabSize: number;
   /** Tokens the cache can hold in all. */
   readonly cacheTokens: number;
+  /** Prompt tokens that one run should compute at most. */
+  readonly promptTokens: number;
   /** Sequences of different regimes do not share keys. */
   regimeOf(length: number): number;
   /** Cut the cache into slots of `capacity` tokens; slot i keeps its first `lengths[i]`. */

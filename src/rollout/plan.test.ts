@@ -20,6 +20,7 @@ const limits: Limits = {
   cacheTokens: 4096,
   maxSequences: 8,
   maxBatchedTokens: 256,
+  maxRunTokens: 10_000,
   maxLength: 512,
   hasPrefixCache: true,
   regimeOf: () => 0,
@@ -114,6 +115,7 @@ test("whatever comes, every run finds its past in the cache and every sequence r
     cacheTokens: fc.integer({ min: 200, max: 1500 }),
     maxSequences: fc.integer({ min: 1, max: 9 }),
     maxBatchedTokens: fc.integer({ min: 20, max: 200 }),
+    maxRunTokens: fc.integer({ min: 10, max: 200 }),
     hasPrefixCache: fc.boolean(),
     changes: fc.integer({ min: 0, max: 12 }),
   });
@@ -230,6 +232,15 @@ test("prompts of like length are read together, unlike ones apart", () => {
   bench.wait(...[30, 200, 31, 29].map((length, id) => sequence(id, numbers(length, id * 300))));
   bench.step();
   expect(bench.runs.map(({ rows }) => rows.map(({ to }) => to))).toEqual([[29, 30, 31], [200]]);
+});
+
+test("no run reads more than `maxRunTokens`, and all runs of a step come before its decoding", () => {
+  const bench = new Bench({ maxBatchedTokens: 1000, maxRunTokens: 64 });
+  bench.wait(...numbers(7).map((id) => sequence(id, numbers(30, id * 300))), sequence(7, numbers(100, 5000)));
+  bench.step();
+  expect(bench.runs.map(({ rows }) => rows.map(({ to }) => to))).toEqual([[30, 30], [30, 30], [30, 30], [30], [64]]);
+  bench.step();
+  expect(bench.runs.at(-1)!.rows).toHaveLength(7);
 });
 
 describe("when sequences grow past what the cache has room for", () => {

@@ -50,7 +50,9 @@ export type Limits = {
   /** Tokens the whole cache can hold. */
   readonly cacheTokens: number;
   readonly maxSequences: number;
+  /** Prompt tokens read in one step, and in one run of it. */
   readonly maxBatchedTokens: number;
+  readonly maxRunTokens: number;
   readonly maxLength: number;
   readonly hasPrefixCache: boolean;
   readonly regimeOf: (length: number) => number;
@@ -220,7 +222,7 @@ class Draft {
     for (const sequence of this.running) {
       const missing = this.missing(sequence);
       if (missing === 1 || this.#isFollowing(sequence)) continue;
-      const wanted = Math.min(missing, isReadAloud(sequence) ? READ_CHUNK : CHUNK);
+      const wanted = Math.min(missing, isReadAloud(sequence) ? READ_CHUNK : CHUNK, this.#limits.maxRunTokens);
       if (wanted > budget && reading.length > 0) break;
       const tokens = Math.min(wanted, budget);
       reading.push({ sequence, tokens });
@@ -271,7 +273,7 @@ class Draft {
       const length = next?.sequence.ids.length ?? 0;
       const tokens = length * (rows.length + 1);
       const used = length + rows.reduce((sum, { ids }) => sum + ids.length, 0);
-      const isFull = tokens > this.#limits.maxBatchedTokens || used < tokens * MOSTLY;
+      const isFull = tokens > this.#limits.maxRunTokens || used < tokens * MOSTLY;
       const isOther = this.#limits.regimeOf(length) !== this.#limits.regimeOf(sequence.ids.length);
       if (next === undefined || next.slot !== slot + 1 || isFull || isOther) {
         this.#run(rows.map((row) => ({ sequence: row, from: 0, to: row.ids.length })));

@@ -98,6 +98,7 @@ export class Sampler {
       cacheTokens: decoder.cacheTokens,
       maxSequences: limits.maxSequences ?? DEFAULT_SEQUENCES,
       maxBatchedTokens: limits.maxBatchedTokens ?? DEFAULT_BATCHED_TOKENS,
+      maxRunTokens: decoder.promptTokens,
       maxLength: Math.min(parts.maxLength, limits.maxLength ?? Infinity, decoder.cacheTokens),
       hasPrefixCache: limits.hasPrefixCache ?? true,
       regimeOf: (length) => decoder.regimeOf(length),

@@ -16,6 +16,13 @@ import { Scratch } from "./scratch.ts";
 /** Up to this many rows a step is faster with the weights on the left of their products. */
 const FEW_ROWS = 256;
 
+/** What the activations of a run of prompts may take; larger runs are hardly faster. */
+const PROMPT_BYTES = 24e6;
+const MOST_PROMPT_TOKENS = 2048;
+
+/** About what one token takes while it passes a layer: rows of the model's width and of the feed-forward's. */
+const bytesPerPromptToken = ({ width, hidden }: ModelConfig): number => 4 * (4 * width + 3 * hidden);
+
 export type DecoderParts = {
   readonly runtime: Runtime;
   readonly config: ModelConfig;
@@ -25,6 +32,7 @@ export type DecoderParts = {
 
 export class EmbeddedDecoder implements Decoder {
   readonly vocabSize: number;
+  readonly promptTokens: number;
   readonly #parts: DecoderParts;
   readonly #cache: KvCache;
   readonly #scratch = new Scratch();
@@ -35,6 +43,7 @@ export class EmbeddedDecoder implements Decoder {
   constructor(parts: DecoderParts) {
     this.#parts = parts;
     this.vocabSize = parts.config.vocabSize;
+    this.promptTokens = Math.min(MOST_PROMPT_TOKENS, Math.ceil(PROMPT_BYTES / bytesPerPromptToken(parts.config)));
     this.#cache = new KvCache(parts.config, parts.cacheBytes);
   }
 
