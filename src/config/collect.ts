@@ -23,6 +23,8 @@ export type Said = {
 export type Collected = {
   readonly said: Map<string, Said>;
   readonly noEffect: Map<string, { value: unknown; instead: string }>;
+  /** What was last said about keys that are not honoured: others may refer to them. */
+  readonly unused: Map<string, unknown>;
   readonly groupDefaults: Record<string, unknown>;
   /** Keys that were set, under the spelling used and under their own. */
   readonly given: Set<string>;
@@ -37,15 +39,22 @@ export function collect(schema: AnySchema, sources: readonly (readonly Entry[])[
   const collected: Collected = {
     said: new Map(),
     noEffect: new Map(),
+    unused: new Map(),
     groupDefaults: {},
     given: new Set(),
     problems: [],
   };
   sources.forEach((entries, source) => {
-    for (const entry of entries) read({ ...collected, schema, source }, entry, refusals);
+    for (const entry of entries) read({ ...collected, schema, source }, placed(entry), refusals);
   });
   collected.problems.push(...refusals.values());
   return collected;
+}
+
+/** Hydra's `group/sub=option` and `group@a.b=option` choose an option for the keys below `group.sub` and `a.b`. */
+function placed(entry: Entry): Entry {
+  const path = entry.path.slice(entry.path.indexOf("@") + 1).replaceAll("/", ".");
+  return path === entry.path ? entry : { ...entry, path };
 }
 
 function read(reading: Reading, entry: Entry, refusals: Map<string, string>): void {
@@ -57,10 +66,12 @@ function read(reading: Reading, entry: Entry, refusals: Map<string, string>): vo
       else setField(reading, entry, found);
       return;
     case "inert":
+      setUnused(reading, entry);
       if (entry.op === "delete" || isOneOf(entry.value, found.inert.same)) noEffect.delete(found.key);
       else noEffect.set(found.key, { value: entry.value, instead: found.inert.instead });
       return;
     case "refused": {
+      setUnused(reading, entry);
       const { because, allowed } = found.refused;
       if (entry.op === "delete" || isOneOf(entry.value, allowed)) refusals.delete(found.key);
       else refusals.set(found.key, `\`${found.key}\` is ${formatValue(entry.value)} ${entry.where}. ${because}`);
@@ -75,6 +86,11 @@ function read(reading: Reading, entry: Entry, refusals: Map<string, string>): vo
     default:
       found satisfies never;
   }
+}
+
+function setUnused({ unused }: Reading, { path, op, value }: Entry): void {
+  if (op === "delete") unused.delete(path);
+  else unused.set(path, value);
 }
 
 /** What to write instead of an unknown key. */
@@ -94,13 +110,14 @@ function setField(reading: Reading, entry: Entry, found: Found & { kind: "field"
   // verl's files carry old spellings as `null`, which means "not used".
   if (isAlias && entry.value === null && !field.type.schema.safeParse(null).success) return;
   const before = said.get(key);
-  const next = { where: entry.where, spelt: entry.path, source };
+  const spelt = below === "" ? entry.path : entry.path.slice(0, -below.length - 1);
+  const next = { where: entry.where, spelt, source };
   if (field.type.isOpen === true && (below !== "" || isDict(entry.value))) {
     const change =
       below === "" ? entry.value : below.split(".").reduceRight((inner, part) => ({ [part]: inner }), entry.value);
     said.set(key, { ...next, value: merge(before?.value, change) });
   } else {
-    if (before?.source === source && before.spelt !== entry.path && !isDeepStrictEqual(before.value, entry.value)) {
+    if (before?.source === source && before.spelt !== spelt && !isDeepStrictEqual(before.value, entry.value)) {
       problems.push(
         `\`${before.spelt}\` is ${formatValue(before.value)} and \`${entry.path}\` is ${formatValue(entry.value)} ` +
           `${entry.where}, but they are two spellings of one key. Keep one of them.`,
@@ -140,11 +157,11 @@ function deleteField(reading: Reading, entry: Entry, found: Found & { kind: "fie
 
 /** A statement about a whole branch: a dict, the choice of a config group, or the deletion of all below. */
 function readBranch(reading: Reading, entry: Entry, refusals: Map<string, string>): void {
-  const { schema, problems, noEffect, groupDefaults } = reading;
+  const { schema, problems, noEffect, unused, groupDefaults } = reading;
   if (entry.op === "delete") {
     const below = [...fieldsOf(schema.fields).keys()].filter((key) => key.startsWith(`${entry.path}.`));
     for (const key of below) read(reading, { ...entry, path: key, value: undefined }, refusals);
-    for (const table of [noEffect, refusals])
+    for (const table of [noEffect, unused, refusals])
       for (const key of [...table.keys()]) if (key.startsWith(`${entry.path}.`)) table.delete(key);
     return;
   }

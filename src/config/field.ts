@@ -111,6 +111,12 @@ export function nullable<Out, In>(type: Type<Out, In>): Type<Out | null, In | nu
   return { ...type, schema: type.schema.nullable(), expects: `${type.expects}, or null` };
 }
 
+/** The type, where null stands for `value`. */
+export function orNull<Out, In>(type: Type<Out, In>, value: Out): Type<Out, In | null> {
+  const absent = z.null().transform(() => value);
+  return { ...type, schema: z.union([absent, type.schema]), expects: `${type.expects}, or null for ${String(value)}` };
+}
+
 /** Either of two types. */
 export function either<A, B>(a: Type<A>, b: Type<B>): Type<A | B> {
   return { schema: z.union([a.schema, b.schema]), expects: `${a.expects}, or ${b.expects}` };

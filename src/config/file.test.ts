@@ -1,6 +1,8 @@
+import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { loadConfig, type Request } from "./file.ts";
 import { parseOverride } from "./overrides.ts";
@@ -139,11 +141,24 @@ describe("a file that does not fit is answered with its name and place", () => {
       /refers to \$\{data\.train_file\}.*`data\.train_files`/,
     ],
     ["JSON", { "run.json": "{" }, { file: "run.json" }, /run\.json is not JSON/],
+    ["a Python object", { "run.yaml": "model: {path: !!python/name:os.system x}\n" }, yaml, /run\.yaml:1:15 .*python/],
+    ["two documents", { "run.yaml": "model: {path: m}\n---\ndata: {}\n" }, yaml, /run\.yaml:2:1 .*second document/],
     ["no export", { "run.ts": "export const a = 1;\n" }, { file: "run.ts" }, /no default export/],
-    ["throws", { "run.ts": 'throw new Error("boom");\n' }, { file: "run.ts" }, /run\.ts cannot be loaded: boom/],
+    ["throws", { "run.ts": 'throw new Error("boom");\n' }, { file: "run.ts" }, /run\.ts:1 cannot be loaded: boom/],
     ["two names", { "run.yaml": "" }, { file: "run.yaml", configName: "x" }, /Both run\.yaml and --config-name/],
     ["no config name", {}, { configName: "ppo" }, /no config file ppo\.yaml.*sft_trainer_engine, sft_trainer/],
   ];
   for (const [name, files, request, message] of cases)
     test(name, async () => expect(load(files, request)).rejects.toThrow(message));
+});
+
+test("what the compiler has against a TypeScript config is told with its line", () => {
+  const folder = folderOf({ "run.ts": 'export default {\n  model: { path: "m" } data: 3,\n};\n' });
+  const launcher = fileURLToPath(new URL("../../bin/trainyard.js", import.meta.url));
+  const { status, stderr } = spawnSync(process.execPath, [launcher, "sft", "run.ts"], {
+    cwd: folder,
+    encoding: "utf8",
+  });
+  expect(status).toBe(2);
+  expect(stderr).toMatch(/run\.ts:2 cannot be loaded: Expected .*\n {2}model: .* data: 3,\n +\^\^\^\^\n$/);
 });

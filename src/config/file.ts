@@ -98,7 +98,8 @@ async function loadModule(file: string): Promise<Loaded> {
   try {
     module = await importFile(file);
   } catch (error) {
-    throw new UserError(`${file} cannot be loaded: ${messageOf(error)}`, { cause: error });
+    const { line, excerpt } = placeIn(file, error);
+    throw new UserError(`${file}${line} cannot be loaded: ${messageOf(error)}${excerpt}`, { cause: error });
   }
   if (!isDict(module.default)) {
     throw new UserError(`${file} has no default export that is a config. Write: export default defineConfig({ … });`);
@@ -108,4 +109,14 @@ async function loadModule(file: string): Promise<Loaded> {
     typeof entry.value === "function" ? { ...entry, value: new FunctionInFile(file) } : entry,
   );
   return { entries };
+}
+
+/** The line of a file that an error is about, as `:3`, and for the compiler's errors that line with a mark below it. */
+function placeIn(file: string, error: unknown): { line: string; excerpt: string } {
+  const stack = error instanceof Error ? (error.stack ?? "").split("\n") : [];
+  const about = stack.find((it) => it.includes(`${file}:`));
+  const line =
+    about === undefined ? undefined : /^:\d+/.exec(about.slice(about.indexOf(`${file}:`) + file.length))?.[0];
+  const mark = stack[0]?.startsWith(`${file}:`) === true ? stack.findIndex((it) => /^\s*\^+\s*$/.test(it)) : -1;
+  return { line: line ?? "", excerpt: mark < 2 ? "" : `\n${stack[mark - 1]}\n${stack[mark]}` };
 }

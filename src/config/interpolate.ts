@@ -1,7 +1,9 @@
 /**
- * OmegaConf's interpolations: `${a.b}`, `${.sibling}`, `${oc.select:a.b,default}`, `${oc.env:NAME,default}`.
+ * OmegaConf's interpolations: `${a.b}`, `${.sibling}`, `${list[0]}`, `${oc.select:a.b,default}`, `${oc.env:NAME,default}`,
+ * `${oc.decode:text}`.
  *
- * A text that is one interpolation takes the value with its type; inside a longer text the value is written out.
+ * A text that is one interpolation takes the value with its type; inside a longer text the value is written out as Python
+ * would. Departures from OmegaConf: the default of `oc.env` keeps its type, and null cannot stand inside a text.
  */
 import { UserError } from "../util/errors.ts";
 import { formatValue, parseValue } from "./value.ts";
@@ -24,9 +26,10 @@ export function hasInterpolation(value: unknown): boolean {
 /** Replace every interpolation in the value of `key`. */
 export function interpolate(value: unknown, key: string, scope: Scope): unknown {
   if (typeof value === "string") return value.includes("${") ? expand(value, key, scope) : value;
-  if (Array.isArray(value)) return value.map((item) => interpolate(item, key, scope));
+  if (Array.isArray(value)) return value.map((item, index) => interpolate(item, `${key}.${index}`, scope));
   if (!isDict(value)) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, interpolate(item, key, scope)]));
+  const entries = Object.entries(value);
+  return Object.fromEntries(entries.map(([name, item]) => [name, interpolate(item, `${key}.${name}`, scope)]));
 }
 
 /** Whether a value is a plain dict rather than a list, a function or an object of some class. */
@@ -92,6 +95,7 @@ function evaluate(inner: string, key: string, scope: Scope): unknown {
     const target = absolute(name, key);
     return scope.has(target) ? scope.get(target) : (fallback ?? null);
   }
+  if (resolver === "oc.decode") return parseValue(String(parseValue(rest) ?? "null"));
   if (resolver === "oc.env") {
     const found = scope.env[name] ?? fallback;
     if (found !== undefined) return found;
@@ -100,12 +104,13 @@ function evaluate(inner: string, key: string, scope: Scope): unknown {
     );
   }
   throw new UserError(
-    `\`${key}\` uses \${${text}}, and there is no resolver \`${resolver}\`. Use \${some.key}, \${oc.select:some.key,default} or \${oc.env:NAME,default}.`,
+    `\`${key}\` uses \${${text}}, and there is no resolver \`${resolver}\`. Use \${some.key}, \${oc.select:some.key,default}, \${oc.env:NAME,default} or \${oc.decode:text}.`,
   );
 }
 
-/** `.b` seen from `a.c` is `a.b`; each further dot goes one level up. */
-function absolute(reference: string, key: string): string {
+/** `.b` seen from `a.c` is `a.b`; each further dot goes one level up. `a[0]` is `a.0`. */
+function absolute(written: string, key: string): string {
+  const reference = written.replace(/\[(\w+)\]/g, ".$1");
   const dots = /^\.*/.exec(reference)?.[0].length ?? 0;
   if (dots === 0) return reference;
   return [...key.split(".").slice(0, -dots), reference.slice(dots)].filter((part) => part !== "").join(".");
@@ -113,8 +118,16 @@ function absolute(reference: string, key: string): string {
 
 function inText(value: unknown, text: string, key: string): string {
   if (typeof value === "string") return value;
-  if (typeof value === "number" || typeof value === "boolean") return formatValue(value);
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value === "number") return asPython(value);
   throw new UserError(
     `\`${key}\` is ${text}, and a value in it is ${formatValue(value)}, which cannot stand inside a text. Set that key to a text or a number.`,
   );
+}
+
+/** A number as Python writes it: 1e-06 rather than 0.000001. */
+function asPython(value: number): string {
+  const size = Math.abs(value);
+  if (size === 0 || !Number.isFinite(size) || (size >= 1e-4 && size < 1e16)) return formatValue(value);
+  return value.toExponential().replace(/e([+-])(\d)$/, "e$10$2");
 }

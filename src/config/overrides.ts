@@ -33,10 +33,10 @@ export function parseOverride(argument: string): Entry {
     );
   }
   const path = checkPath(equals === -1 ? body : body.slice(0, equals), argument);
-  const text = equals === -1 ? undefined : body.slice(equals + 1).trim();
+  const text = equals === -1 ? undefined : body.slice(equals + 1);
   const value = text === undefined ? undefined : readValue(path, text);
   if (isDelete) return { path, op: "delete", value, where: onTheCommandLine };
-  return { path, op: "set", value, text: text ?? "", where: onTheCommandLine };
+  return { path, op: "set", value, text: text?.trim() ?? "", where: onTheCommandLine };
 }
 
 /** The override that says the same, as one command-line argument (before the shell's own quoting). */

@@ -8,8 +8,8 @@
 import { klKinds } from "../algos/kl.ts";
 import { policyLossNames } from "../algos/policy-loss.ts";
 import { bool, choice, field, int, mandatory, nullable, number, path, text } from "./field.ts";
+import { optim } from "./optim.ts";
 import { above, nameOf, positive, real } from "./ppo-values.ts";
-import { sftSchema } from "./sft.ts";
 
 /** The modes of `loss_agg_mode`. */
 export const lossAggMode = choice(
@@ -28,7 +28,7 @@ export const model = {
 
 /** AdamW and its schedule: as in supervised fine-tuning, but for the rate, and the clip, which is `grad_clip` here. */
 export function optimOf(lr: number) {
-  const { clip_grad: _, ...rest } = sftSchema.fields.optim;
+  const { clip_grad: _, ...rest } = optim;
   return { ...rest, lr: field(number(0), lr, rest.lr.doc) };
 }
 

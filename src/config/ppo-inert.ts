@@ -124,6 +124,15 @@ const training: Readonly<Record<string, Inert>> = {
     "optim.override_optimizer_config.overlap_cpu_optimizer_d2h_h2d": off,
     "optim.override_optimizer_config.use_precision_aware_optimizer": off,
   }),
+  ...without(
+    fp32,
+    [actor, "critic"].map((part) => `${part}.optim.override_optimizer_config`),
+    Object.fromEntries(
+      ["main_params_dtype", "main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "store_param_remainders"].map(
+        (key) => [key, [...off, "fp32", "float32"]],
+      ),
+    ),
+  ),
   ...without(oneDevice, ["critic", "reward_model", "actor_rollout_ref"], { nccl_timeout: [] }),
   ...without("weights are read from the Hugging Face folder of the model's path", ["critic"], { load_weight: [] }),
   ...without(oneDevice, ["reward_model"], { ulysses_sequence_parallel_size: [1] }),

@@ -110,6 +110,14 @@ export const ppoRefused: Readonly<Record<string, Refused>> = {
   "trainer.v1.trainer_mode": { because: `${takesTurns} Set trainer.v1.trainer_mode=sync.`, allowed: ["sync"] },
   "trainer.v1.sampler.custom_sampler.path": { because: `${noPython} Leave the key out.`, allowed: [null] },
   async_training: { because: `${takesTurns} Leave the key out.`, allowed: [] },
+  rollout: {
+    because: `The sampler of verl's asynchronous trainers is set by it. ${takesTurns} Leave the key out.`,
+    allowed: [],
+  },
+  "trainer.remove_previous_ckpt_in_save": {
+    because: "Set trainer.max_actor_ckpt_to_keep=1 instead.",
+    allowed: [false],
+  },
   "distillation.enabled": {
     because: "Distillation from a teacher is not supported by this version. Leave the key out.",
     allowed: [false],

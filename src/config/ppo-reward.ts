@@ -5,8 +5,8 @@
  * address, or the built-in scorer of its data source. Departures from verl: no model is named by default; the number of
  * processes follows the machine; `judge`, `service`, `reward.timeout` and `reward.error_budget` are ours.
  */
-import { bool, choice, dict, field, int, name, nullable, number, pair, path, text } from "./field.ts";
-import { orNull, real, rewardFunction } from "./ppo-values.ts";
+import { bool, choice, dict, field, int, name, nullable, number, orNull, pair, path, text } from "./field.ts";
+import { real, rewardFunction } from "./ppo-values.ts";
 
 const overlong_buffer_cfg = {
   enable: field(bool, false, "Let the manager dapo take points off responses that come near the limit."),

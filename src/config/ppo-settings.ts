@@ -173,7 +173,11 @@ export function rewardWay(config: PpoConfig): RewardWay {
   const set = ways.flatMap(([key, way]) => (way === null ? [] : [{ key, way }]));
   if (set.length > 1) {
     const listed = set.map(({ key }) => `\`${key}\``).join(" and ");
-    throw new UserError(`${listed} both say what scores a response. Keep one of them.`);
+    const isGenerative = set.some(({ way }) => way.kind === "model") && set.some(({ way }) => way.kind === "function");
+    const hint = isGenerative
+      ? " A function that asks a model, as verl's generative reward models do, calls the address of a server: leave reward_model.enable out."
+      : "";
+    throw new UserError(`${listed} both say what scores a response. Keep one of them.${hint}`);
   }
   return set[0]?.way ?? { kind: "builtin" };
 }

@@ -43,12 +43,6 @@ export const topP: Type<number> = {
   expects: "a number above 0 and at most 1",
 };
 
-/** The type, where null stands for `value`. */
-export function orNull<Out, In>(type: Type<Out, In>, value: Out): Type<Out, In | null> {
-  const absent = z.null().transform(() => value);
-  return { ...type, schema: z.union([absent, type.schema]), expects: `${type.expects}, or null for ${String(value)}` };
-}
-
 /** One of a table of names that a program may add to; whether it is there is asked of the table, not here. */
 export function nameOf(what: string, known: readonly string[]): Type<string> {
   return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };

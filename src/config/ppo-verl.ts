@@ -11,6 +11,7 @@ function moved(from: string, to: string, keys: readonly string[]): Record<string
 
 const optimizers = ["actor_rollout_ref.actor", "critic"].flatMap((part) => [
   [`${part}.optim.clip_grad`, `${part}.grad_clip`],
+  [`${part}.optim.lr_min`, `${part}.optim.min_lr`],
   ...["lr_scheduler", "warmup_style", "lr_decay_style"].map((key) => [
     `${part}.optim.${key}`,
     `${part}.optim.lr_scheduler_type`,
@@ -26,6 +27,7 @@ const limitKeys = ["num_workers", "max_concurrent", "max_rpm", "max_tpm", "estim
 /** Other spellings of a key. */
 export const ppoAliases: Readonly<Record<string, string>> = {
   ...Object.fromEntries(optimizers),
+  "actor_rollout_ref.actor.compute_sum_pi_squared": "actor_rollout_ref.actor.calculate_sum_pi_squared",
   // A function of a TypeScript config stands where its path and name would.
   custom_reward_function: "custom_reward_function.function",
   "reward.custom_reward_function": "custom_reward_function.function",
@@ -37,6 +39,7 @@ export const ppoAliases: Readonly<Record<string, string>> = {
   "reward.reward_model.model.path": "reward_model.model.path",
   ...moved("reward", "reward_model", limitKeys),
   "reward_model.timeout": "reward.timeout",
+  "trainer.val_generations_to_log_to_wandb": "trainer.log_val_generations",
   "reward.compute_score_timeout": "reward.timeout",
   ...moved("sandbox_fusion", "reward_model.sandbox_fusion", sandboxKeys),
   ...moved("reward.sandbox_fusion", "reward_model.sandbox_fusion", sandboxKeys),

@@ -9,7 +9,9 @@ import { isDeepStrictEqual } from "node:util";
 import { findAdvantage } from "../algos/advantages.ts";
 import { type CorrectionConfig, presetConfig } from "../algos/correction-presets.ts";
 import { checkTrackers } from "../track/open.ts";
+import { UserError } from "../util/errors.ts";
 import { isDict } from "./interpolate.ts";
+import { settleOptim } from "./optim.ts";
 import { checkPpo, hasCritic, oneSize } from "./ppo-check.ts";
 import { ppoInert } from "./ppo-inert.ts";
 import { ppoNotices } from "./ppo-notices.ts";
@@ -28,7 +30,7 @@ export const ppoSchema: Schema<typeof ppoFields, PpoConfig> = {
   inert: ppoInert,
   refused: ppoRefused,
   groups: ppoGroups,
-  configs: { ppo_trainer: {}, ppo_megatron_trainer: {} },
+  configs: { ppo_trainer: {}, ppo_megatron_trainer: {}, ppo_veomni_trainer: {}, ppo_torchtitan_trainer: {} },
   preset,
   finish,
 };
@@ -51,14 +53,14 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
   const rollout_correction = { ...values.algorithm.rollout_correction, ...presetKeys(values, given) };
   const { names, notices } = checkTrackers(values.trainer.logger);
   const { max_actor_ckpt_to_keep: ofActor, max_critic_ckpt_to_keep: ofCritic } = values.trainer;
+  const actorRates = settleOptim("actor_rollout_ref.actor.optim", values.actor_rollout_ref.actor.optim);
+  const criticRates = settleOptim("critic.optim", values.critic.optim);
+  const all = withPolicyLoss(withOneSize(values.actor_rollout_ref), values.algorithm.version, rollout_correction);
+  const hasValues = hasCritic(values);
   const config: PpoConfig = {
     ...values,
-    actor_rollout_ref: withPolicyLoss(
-      withOneSize(values.actor_rollout_ref),
-      values.algorithm.version,
-      rollout_correction,
-    ),
-    critic: { ...criticWithOneSize(values.critic), enable: hasCritic(values) },
+    actor_rollout_ref: { ...all, actor: { ...all.actor, optim: actorRates.optim } },
+    critic: { ...criticWithOneSize(values.critic), optim: criticRates.optim, enable: hasValues },
     reward_model: {
       ...values.reward_model,
       micro_batch_size_per_gpu: oneSize(
@@ -67,7 +69,7 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
         values.reward_model.micro_batch_size_per_gpu,
       ),
     },
-    algorithm: { ...values.algorithm, rollout_correction },
+    algorithm: { ...values.algorithm, rollout_correction, filter_groups: withColumn(values) },
     trainer: { ...values.trainer, logger: names },
   };
   checkPpo(config);
@@ -75,7 +77,7 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
   const set = new Set([...given].filter((key) => saysSomething(key, config)));
   return {
     config: { ...config, trainer: { ...config.trainer, ...kept } },
-    notices: [...notices, ...ppoNotices(config, set)],
+    notices: [...notices, ...actorRates.notices, ...(hasValues ? criticRates.notices : []), ...ppoNotices(config, set)],
   };
 }
 
@@ -96,6 +98,17 @@ function presetKeys(
   const keys: CorrectionConfig = presetConfig(name, version);
   const free = Object.entries(keys).filter(([key]) => !given.has(`algorithm.rollout_correction.${key}`));
   return Object.fromEntries(free);
+}
+
+/** What groups are compared by: verl's two names for the score itself are no columns. */
+function withColumn({ algorithm: { filter_groups: filter, use_kl_in_reward: hasPenalty } }: PpoValues) {
+  if (filter.enable && filter.metric === "seq_final_reward" && hasPenalty) {
+    throw new UserError(
+      "`algorithm.filter_groups.metric` is seq_final_reward, and `algorithm.use_kl_in_reward` is true: groups are filtered before the KL is taken off. " +
+        "Set algorithm.filter_groups.metric=score.",
+    );
+  }
+  return filter.metric === "seq_reward" || filter.metric === "seq_final_reward" ? { ...filter, metric: null } : filter;
 }
 
 type ActorRolloutRef = PpoValues["actor_rollout_ref"];

@@ -27,13 +27,13 @@ export function resolve<T extends Tree, Config>(
   sources: readonly (readonly Entry[])[],
   surroundings: Surroundings,
 ): { config: Config; notices: string[] } {
-  const { said, noEffect, groupDefaults, given, problems } = collect(schema, sources);
+  const { said, noEffect, unused, groupDefaults, given, problems } = collect(schema, sources);
   const preset = schema.preset(given, surroundings.configName);
   const defaults = { ...preset.defaults, ...groupDefaults };
   const raw = (key: string, field: Field<unknown, unknown>): unknown =>
     said.has(key) ? said.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
 
-  const scope = makeScope(schema, raw, surroundings.env);
+  const scope = makeScope({ schema, raw, unused, env: surroundings.env });
   const values = new Map<string, unknown>();
   for (const [key, field] of fieldsOf(schema.fields)) {
     try {
@@ -84,33 +84,53 @@ function expandHome(value: unknown, home: string): unknown {
   return typeof value === "string" ? value.replace(/^~(?=\/|$)/, () => home) : value;
 }
 
+type Written = {
+  readonly schema: AnySchema;
+  /** What is written for a field, or its default. */
+  raw(key: string, field: Field<unknown, unknown>): unknown;
+  /** What is written for keys that are not honoured. */
+  readonly unused: ReadonlyMap<string, unknown>;
+  readonly env: Surroundings["env"];
+};
+
 /** Values by key with their interpolations replaced; a key that leads back to itself is an error. */
-function makeScope(
-  schema: AnySchema,
-  raw: (key: string, field: Field<unknown, unknown>) => unknown,
-  env: Surroundings["env"],
-): Scope {
+function makeScope({ schema, raw, unused, env }: Written): Scope {
   const open: string[] = [];
+  /** The value at `below` of what is written for a key. */
+  const read = (key: string, written: unknown, below: string): unknown => {
+    const part = inside(written, below);
+    if (part === undefined && hasInterpolation(written)) return inside(read(key, written, ""), below);
+    if (!hasInterpolation(part)) return part;
+    const path = below === "" ? key : `${key}.${below}`;
+    if (open.includes(path)) throw new UserError(`\`${path}\` refers to itself: ${[...open, path].join(" -> ")}.`);
+    open.push(path);
+    try {
+      return interpolate(part, path, scope);
+    } finally {
+      open.pop();
+    }
+  };
   const scope: Scope = {
     env,
     has: (path) => {
-      const { kind } = find(schema, path);
-      return kind === "field" || kind === "branch";
+      const found = find(schema, path);
+      if (found.kind !== "field") return found.kind === "branch" || unused.has(path);
+      const written = raw(found.key, found.field);
+      return written !== mandatory && (found.below === "" || inside(written, found.below) !== undefined);
     },
     get: (path) => {
       const found = find(schema, path);
       if (found.kind === "branch") return branch(path);
-      if (found.kind !== "field") throw new UserError(notThere(schema, open.at(-1) ?? path, path));
+      if (found.kind !== "field") {
+        if (unused.has(path)) return read(path, unused.get(path), "");
+        throw new UserError(notThere(schema, open.at(-1) ?? path, path));
+      }
       const { key, field, below } = found;
-      if (open.includes(key)) throw new UserError(`\`${key}\` refers to itself: ${[...open, key].join(" -> ")}.`);
       const written = raw(key, field);
       if (written === mandatory && open.length > 0) throw new UserError(missing(schema, key, field));
-      open.push(key);
-      try {
-        return inside(hasInterpolation(written) ? interpolate(written, key, scope) : written, below);
-      } finally {
-        open.pop();
-      }
+      const value = read(key, written, below);
+      if (value === undefined) throw new UserError(notThere(schema, open.at(-1) ?? path, path));
+      return value;
     },
   };
   const branch = (path: string): unknown => {
@@ -125,10 +145,14 @@ function notThere(schema: AnySchema, key: string, path: string): string {
   return `\`${key}\` refers to \${${path}}, which is not there.${close.length === 0 ? "" : ` Nearest: ${close.join(", ")}.`}`;
 }
 
+/** The part of a dict or list at a path; undefined where there is none. */
 function inside(value: unknown, below: string): unknown {
   let inner = value;
-  for (const part of below === "" ? [] : below.split(".")) inner = isDict(inner) ? own(inner, part) : undefined;
-  return inner ?? null;
+  for (const part of below === "" ? [] : below.split(".")) {
+    if (Array.isArray(inner)) inner = inner.at(Number(part));
+    else inner = isDict(inner) ? own(inner, part) : undefined;
+  }
+  return inner;
 }
 
 /** Put the checked values back into the shape of the tree. */

@@ -91,5 +91,5 @@ function finish(config: RewardConfig, given: ReadonlySet<string>): { config: Rew
   const valFiles = size > 0 ? config.data.train_files : files;
   const asSft: SftConfig = { ...config, data: { ...conversationKeys, ...config.data, val_files: valFiles } };
   const { config: checked, notices } = sftSchema.finish(asSft, given);
-  return { config: { ...config, trainer: checked.trainer }, notices: [...notices] };
+  return { config: { ...config, optim: checked.optim, trainer: checked.trainer }, notices: [...notices] };
 }

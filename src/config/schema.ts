@@ -70,9 +70,34 @@ export function fieldsOf(tree: Tree, prefix = ""): Map<string, Field<unknown, un
   return found;
 }
 
+/** What is looked up in a schema again and again. */
+type Index = {
+  readonly fields: ReadonlyMap<string, Field<unknown, unknown>>;
+  /** Every key the schema knows, honoured ones first. */
+  readonly keys: readonly string[];
+  /** Every path that has keys below it. */
+  readonly branches: ReadonlySet<string>;
+};
+
+const indexes = new WeakMap<AnySchema, Index>(); // schemas are constants
+
+function indexOf(schema: AnySchema): Index {
+  const known = indexes.get(schema);
+  if (known !== undefined) return known;
+  const fields = fieldsOf(schema.fields);
+  const tables = [schema.aliases, schema.inert, schema.refused];
+  const keys = [...fields.keys(), ...tables.flatMap((table) => Object.keys(table))];
+  const branches = new Set<string>();
+  for (const key of keys)
+    for (let dot = key.indexOf("."); dot !== -1; dot = key.indexOf(".", dot + 1)) branches.add(key.slice(0, dot));
+  const index = { fields, keys, branches };
+  indexes.set(schema, index);
+  return index;
+}
+
 /** Look a key up under any of its spellings. */
 export function find(schema: AnySchema, path: string): Found {
-  const fields = fieldsOf(schema.fields);
+  const { fields, branches } = indexOf(schema);
   const parts = path.split(".");
   if (parts.at(-1) === "_target_") return { kind: "inert", key: path, inert: pythonClass };
   for (let length = parts.length; length > 0; length--) {
@@ -84,14 +109,14 @@ export function find(schema: AnySchema, path: string): Found {
     const refused = own(schema.refused, key);
     if (refused !== undefined) return { kind: "refused", key: path, refused };
     const inert = own(schema.inert, key);
-    if (inert !== undefined && (below !== "" || !isBranch(schema, path))) return { kind: "inert", key: path, inert };
+    if (inert !== undefined && (below !== "" || !branches.has(path))) return { kind: "inert", key: path, inert };
   }
-  return isBranch(schema, path) ? { kind: "branch", key: path } : { kind: "unknown", key: path };
+  return branches.has(path) ? { kind: "branch", key: path } : { kind: "unknown", key: path };
 }
 
 /** The keys of one kind closest to a misspelt one: by the whole key, then by its last part wherever it stands. */
 export function nearestKeys(schema: AnySchema, path: string): string[] {
-  const keys = allKeys(schema);
+  const { keys } = indexOf(schema);
   const last = lastPart(path);
   const sameName = keys.filter((key) => lastPart(key) === last);
   const close = new Set(nearest(last, keys.map(lastPart)));
@@ -104,7 +129,7 @@ export function namesBelow(
   schema: AnySchema,
   path: string,
 ): { readonly branch: string; readonly names: readonly string[] } {
-  const keys = [...fieldsOf(schema.fields).keys()];
+  const keys = [...indexOf(schema).fields.keys()];
   const parts = path.split(".");
   for (let length = parts.length - 1; ; length--) {
     const branch = parts.slice(0, length).join(".");
@@ -117,14 +142,13 @@ export function namesBelow(
 }
 
 /** Every key the schema knows, honoured ones first. */
-export function allKeys(schema: AnySchema): string[] {
-  const tables = [schema.aliases, schema.inert, schema.refused];
-  return [...fieldsOf(schema.fields).keys(), ...tables.flatMap((table) => Object.keys(table))];
+export function allKeys(schema: AnySchema): readonly string[] {
+  return indexOf(schema).keys;
 }
 
 /** The default of a field, as it is written in the tree. */
 export function defaultOf(schema: AnySchema, key: string): unknown {
-  const field = fieldsOf(schema.fields).get(key);
+  const field = indexOf(schema).fields.get(key);
   invariant(field !== undefined, `no field ${key}`);
   return field.default;
 }
@@ -135,10 +159,6 @@ export function own<T>(table: Readonly<Record<string, T>>, key: string): T | und
 }
 
 const pythonClass: Inert = { instead: "classes of verl's Python are not loaded", same: [] };
-
-function isBranch(schema: AnySchema, path: string): boolean {
-  return allKeys(schema).some((key) => key.startsWith(`${path}.`));
-}
 
 function lastPart(key: string): string {
   return key.slice(key.lastIndexOf(".") + 1);

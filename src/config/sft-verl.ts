@@ -18,6 +18,7 @@ export const sftAliases: Readonly<Record<string, string>> = {
   "optim.lr_scheduler": "optim.lr_scheduler_type",
   "optim.warmup_style": "optim.lr_scheduler_type",
   "optim.lr_decay_style": "optim.lr_scheduler_type",
+  "optim.lr_min": "optim.min_lr",
   "trainer.checkpoint.save_contents": "checkpoint.save_contents",
   "trainer.checkpoint.load_contents": "checkpoint.load_contents",
 };
@@ -112,7 +113,7 @@ const precision = without("weights and arithmetic are fp32", {
   "model.fsdp_config.model_dtype": ["fp32", "float32"],
   "engine.model_dtype": ["fp32", "float32"],
   "engine.dtype": ["fp32", "float32"],
-  "engine.mixed_precision": [false],
+  "engine.mixed_precision": [false, null],
 });
 
 const checkpoints = without(
@@ -197,6 +198,12 @@ export const sftRefused: Readonly<Record<string, Refused>> = {
     because: "config.json is used as it is. Change it in the folder of `model.path` and leave the key out.",
     allowed: [{}, null],
   },
+  ...Object.fromEntries(
+    ["data.max_prompt_length", "data.max_response_length"].map((key) => [
+      key,
+      { because: "A row is limited as a whole: set data.max_length and leave the key out.", allowed: [null] },
+    ]),
+  ),
   "data.custom_cls.path": {
     because:
       "Python dataset classes are not loaded. Convert the rows to parquet or jsonl with a messages column, or with a prompt and a response column.",
@@ -224,9 +231,6 @@ export const sftRefused: Readonly<Record<string, Refused>> = {
   },
   "optim.lr_warmup_init": { because: schedule, allowed: [0] },
   "optim.lr_start": { because: schedule, allowed: [0] },
-  "optim.min_lr": { because: schedule, allowed: [0] },
-  "optim.lr_min": { because: schedule, allowed: [0] },
-  "optim.lr_decay_steps": { because: schedule, allowed: [null] },
   "optim.lr_decay_ratio": { because: schedule, allowed: [1] },
   "optim.lr_wsd_decay_style": { because: schedule, allowed: ["exponential"] },
   "optim.lr_wsd_decay_steps": { because: schedule, allowed: [null] },
@@ -241,7 +245,13 @@ const embedded: GroupChoice = { instead: "the embedded engine trains; see `train
 
 /** Config groups of verl that a command line or a defaults list may choose from. */
 export const sftGroups: Readonly<Record<string, Readonly<Record<string, GroupChoice>>>> = {
-  engine: { fsdp: embedded, megatron: embedded, veomni: embedded },
-  optim: { fsdp: {}, megatron: {}, veomni: { defaults: { "optim.lr_scheduler_type": "cosine" } } },
+  engine: { fsdp: embedded, megatron: embedded, veomni: embedded, torchtitan: embedded, automodel: embedded },
+  optim: {
+    fsdp: {},
+    megatron: {},
+    torchtitan: {},
+    automodel: {},
+    veomni: { defaults: { "optim.lr_scheduler_type": "cosine" } },
+  },
   model: { hf_model: {} },
 };

@@ -160,7 +160,11 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ],
     ["other value deleted", "~data.max_length=5", /`data\.max_length` is 1024/],
     ["section set", "trainer=3", /`trainer` on the command line holds other keys/],
-    ["unknown group", "engine=megatrom", /The choices are fsdp, megatron, veomni\. Did you mean megatron\?/],
+    [
+      "unknown group",
+      "engine=megatrom",
+      /The choices are fsdp, megatron, veomni, torchtitan, automodel\. Did you mean megatron\?/,
+    ],
     ["null where none is", "trainer.experiment_name=null", /is null .* a text that is not empty/],
     ["row longer than a pass", "data.max_token_len_per_gpu=100", /at least 1024/],
     ["no path to resume from", "trainer.resume_mode=resume_path", /`trainer\.resume_from_path` is missing/],

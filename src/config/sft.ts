@@ -20,13 +20,12 @@ import {
   name,
   names,
   nullable,
-  number,
-  pair,
   path,
   paths,
   type Resolved,
   text,
 } from "./field.ts";
+import { optim, settleOptim } from "./optim.ts";
 import type { Preset, Schema } from "./schema.ts";
 import { sftAliases, sftGroups, sftInert, sftRefused } from "./sft-verl.ts";
 
@@ -85,26 +84,6 @@ const model = {
   path: field(path, mandatory, "Hugging Face folder or hub id of the model to train."),
   tokenizer_path: field(nullable(path), null, "Folder or hub id of the tokenizer; null for the model's own."),
   custom_chat_template: field(nullable(text), null, "Jinja chat template to use instead of the tokenizer's own."),
-};
-
-const optim = {
-  lr: field(number(0), 1e-3, "Learning rate at the end of the warm-up."),
-  betas: field(pair(number(0, 1)), [0.9, 0.999], "Decay of AdamW's two running means."),
-  weight_decay: field(number(0), 0.01, "AdamW's decoupled weight decay."),
-  clip_grad: field(number(0), 1.0, "Largest norm of the gradient; a longer one is scaled down to it."),
-  lr_scheduler_type: field(
-    choice("constant", "cosine", "wsd"),
-    "constant",
-    "Course of the learning rate after the warm-up.",
-  ),
-  lr_warmup_steps: field(
-    { ...int(-1), expects: "a whole number of at least 0, or -1 to use lr_warmup_steps_ratio" },
-    -1,
-    "Steps of linear warm-up.",
-  ),
-  lr_warmup_steps_ratio: field(number(0, 1), 0.0, "Warm-up as a share of all steps, when lr_warmup_steps is -1."),
-  min_lr_ratio: field(number(0, 1), 0.0, "Lowest learning rate of the cosine and wsd schedules, as a share of lr."),
-  num_cycles: field(number(0), 0.5, "Waves of the cosine schedule; 0.5 falls once from lr to the lowest."),
 };
 
 const trainer = {
@@ -229,9 +208,13 @@ function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftCon
       `\`trainer.test_freq\`=${trainer.test_freq} has no effect: \`data.val_files\` names no file to validate on.`,
     );
   }
+  const rates = settleOptim("optim", config.optim);
   const { names: logger, notices: missing } = checkTrackers(trainer.logger);
   if (given.has("trainer.console") && !logger.includes("console")) {
     notices.push(`\`trainer.console\`=${trainer.console} has no effect: \`trainer.logger\` does not name console.`);
   }
-  return { config: { ...config, trainer: { ...trainer, logger } }, notices: [...notices, ...missing] };
+  return {
+    config: { ...config, optim: rates.optim, trainer: { ...trainer, logger } },
+    notices: [...notices, ...rates.notices, ...missing],
+  };
 }

@@ -2,8 +2,10 @@
  * Hydra's grammar for the right-hand side of an override: `1e-5`, `[1,2]`, `{a: 1}`, `null`, `'quoted text'`, `plain text`.
  *
  * `parseValue` and `formatValue` are inverse: whatever is printed reads back as the same value. A comma outside brackets
- * is Hydra's sweep, which starts several runs; one command is one run here, so it is refused rather than guessed at.
- * Departure from Hydra: `None` is null too, and an unquoted text may hold any character.
+ * is Hydra's sweep, which starts several runs; one command is one run here, so it is refused rather than guessed at, and
+ * so are Hydra's functions. test/python/hydra_overrides.py made the values that Hydra reads, which are read alike here.
+ * Departures from Hydra: `None` is null too, 0.5_2 is a text (verl's two bounds) rather than 0.52, an unquoted text may
+ * hold any character, and a list may end in a comma.
  */
 import { UserError } from "../util/errors.ts";
 
@@ -12,13 +14,24 @@ export type Value = null | boolean | number | string | readonly Value[] | { read
 
 const deepest = 64;
 
+const hydraFunctions = [
+  ...["choice", "range", "interval", "glob", "sort", "shuffle", "tag"],
+  ...["int", "float", "str", "bool", "json_str", "extend_list"],
+];
+
 /** Read the text after `=`; throws a `UserError` that quotes it. */
 export function parseValue(text: string): Value {
   const trimmed = text.trim();
   if (trimmed === "") return "";
-  const reader = new Reader(trimmed);
-  const value = /^[[{'"]/.test(trimmed) ? reader.element("", 0) : reader.bare(",");
-  if (reader.isAtEnd()) return value;
+  const called = /^(\w+)\(.*\)$/s.exec(trimmed)?.[1]?.toLowerCase() ?? "";
+  if (hydraFunctions.includes(called)) {
+    throw new UserError(
+      `${trimmed} calls ${called}, a function of Hydra that is not there. Write the value itself, or quotes around a text.`,
+    );
+  }
+  const reader = new Reader(text);
+  const value = reader.element(",", 0);
+  if (reader.isDone()) return value;
   if (reader.peek() === "," && !/^[[{]/.test(trimmed)) {
     throw new UserError(
       `${trimmed} has a comma outside brackets, which in Hydra starts several runs. ` +
@@ -61,8 +74,8 @@ function primitive(text: string): Value {
   if (/^null$/i.test(text) || text === "None") return null;
   if (/^true$/i.test(text)) return true;
   if (/^false$/i.test(text)) return false;
-  if (/^[+-]?(0|[1-9]\d*(_\d+)*)$/.test(text)) return Number(text.replaceAll("_", ""));
-  if (/^[+-]?(\d+\.\d*|\.\d+|\d+)(e[+-]?\d+)?$/i.test(text) && /[.e]/i.test(text)) return Number(text);
+  if (/^[+-]?(0|[1-9]\d*(_\d+)*)$/.test(text)) return Number(text.replaceAll("_", "")) + 0; // -0 is an integer: 0
+  if (/^[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?$/i.test(text)) return Number(text);
   if (/^[+-]?inf$/i.test(text)) return text.startsWith("-") ? -Infinity : Infinity;
   return /^[+-]?nan$/i.test(text) ? Number.NaN : text;
 }
@@ -78,6 +91,12 @@ class Reader {
 
   isAtEnd(): boolean {
     return this.#at >= this.#text.length;
+  }
+
+  /** Whether nothing but space is left. */
+  isDone(): boolean {
+    this.#skipSpace();
+    return this.isAtEnd();
   }
 
   peek(): string {
@@ -101,12 +120,16 @@ class Reader {
     const next = this.peek();
     if (next === "[") return this.#list(depth);
     if (next === "{") return this.#dict(depth);
-    return next === "'" || next === '"' ? this.#quoted(next) : this.bare(ends);
+    if (next === "'" || next === '"') return this.#quoted(next);
+    const text = this.#bare(ends);
+    if (text === "" && depth > 0) throw this.problem(`a value is missing before ${this.rest() || "the end"}`);
+    return primitive(text);
   }
 
   /** Unquoted text up to one of `ends`; `\` escapes a special character and `${…}` is taken whole. */
-  bare(ends: string): Value {
+  #bare(ends: string): string {
     let text = "";
+    let length = 0; // without the space at the end, unless it is escaped
     while (!this.isAtEnd() && !ends.includes(this.peek())) {
       const rest = this.#text.slice(this.#at, this.#at + 2);
       if (rest === "${") text += this.#interpolation();
@@ -116,9 +139,11 @@ class Reader {
       } else {
         text += rest.charAt(0);
         this.#at += 1;
+        if (/\s/.test(rest.charAt(0))) continue;
       }
+      length = text.length;
     }
-    return primitive(text.trim());
+    return text.slice(0, length);
   }
 
   #skipSpace(): void {
@@ -144,22 +169,17 @@ class Reader {
     while (this.peek() !== "}") {
       const next = this.peek();
       const start = this.#at;
-      const key = next === "'" || next === '"' ? this.#quoted(next) : this.#key();
+      const key = next === "'" || next === '"' ? this.#quoted(next) : this.#bare(":,}");
       this.#skipSpace();
-      if (this.peek() !== ":")
-        throw this.problem(`the dict has no : after ${this.#text.slice(start, this.#at).trim()}`);
+      const written = this.#text.slice(start, this.#at).trim();
+      if (written === "") throw this.problem(`a key is missing before ${this.rest() || "the end"}`);
+      if (this.peek() !== ":") throw this.problem(`the dict has no : after ${written}`);
       this.#at += 1;
       entries.push([key, this.element(",}", depth + 1)]);
       this.#separator("}", "dict");
     }
     this.#at += 1;
     return Object.fromEntries(entries);
-  }
-
-  #key(): string {
-    const start = this.#at;
-    while (!this.isAtEnd() && !":,}".includes(this.peek())) this.#at += 1;
-    return this.#text.slice(start, this.#at).trim();
   }
 
   /** Step over `,`, or stop in front of the closing bracket. */
