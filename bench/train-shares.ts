@@ -6,8 +6,8 @@
  * few, each way of running in turn with the other.
  */
 import { InferenceSession, Tensor } from "onnxruntime-node";
-import { layOut } from "../src/engine/embedded/layout.ts";
 import { gradName, type TrainProgram, trainProgram } from "../src/engine/embedded/programs.ts";
+import { layOutRows } from "../src/engine/embedded/rows.ts";
 import { Scratch } from "../src/engine/embedded/scratch.ts";
 import { input, matmul } from "../src/graph/ops.ts";
 import { evaluateShape } from "../src/graph/shape.ts";
@@ -71,22 +71,16 @@ async function prepare(config: ModelConfig, job: TrainJob): Promise<PreparedStep
 
   const { rows, count } = batchOf(job);
   const scratch = new Scratch();
-  const { vocabSize } = config;
-  const layout = layOut(rows, [...rows.keys()], { heads: meanLoss.heads, extra: [], vocabSize, scratch });
+  const tables = (time: number) => ropeTables(config.rope, config.headDim, time);
+  const layout = layOutRows(rows, [...rows.keys()], { heads: meanLoss.heads, extra: [], config, scratch, tables });
   invariant(layout !== null, "every row has tokens that count");
-  const { cos, sin } = ropeTables(config.rope, config.headDim, layout.time);
-  const arrays: Record<string, Numbers> = {
-    ...layout.arrays,
-    "rope.cos": cos,
-    "rope.sin": sin,
-    "scalar/count": Float32Array.of(count),
-  };
+  const arrays: Record<string, Numbers> = { ...layout.arrays, "scalar/count": Float32Array.of(count) };
   for (const name of vectors.names) {
     arrays[name] = vectors.view("weight", name);
     arrays[gradName(name)] = vectors.view("grad", name);
   }
 
-  const built = trainProgram(config, meanLoss, { isAdding: false, parts: layout.parts });
+  const built = trainProgram(config, meanLoss, { isAdding: false, form: layout.form });
   const tensors = (ports: readonly Port[]) =>
     Object.fromEntries(
       ports.map((port) => {

@@ -256,12 +256,16 @@ export function rmsInverse(x: Node, eps: number): Node {
 
 /**
  * Rotary position embedding of `x` [batch, heads, time, size] by the tables `cos` and `sin` [time, size / 2]: the
- * pair (x[i], x[i + size/2]) is turned by the angle of its position.
+ * pair (x[i], x[i + size/2]) is turned by the angle of its position. Heads may also stand side by side:
+ * [batch, time, heads * size].
  */
 export function rope(x: Node, cos: Node, sin: Node): Node {
-  const size = x.shape[3];
-  const halves = typeof size === "number" ? [x.shape[2]!, size / 2] : [];
-  if (!sameShape(cos.shape, halves) || !sameShape(sin.shape, halves)) {
+  const time = x.shape[x.shape.length - 2]!;
+  const size = x.shape.length === 4 ? x.shape[3] : typeof cos.shape[1] === "number" ? 2 * cos.shape[1] : undefined;
+  const width = x.shape[x.shape.length - 1];
+  const isWhole = typeof size === "number" && typeof width === "number" && width % size === 0;
+  const isRank = x.shape.length === 3 || x.shape.length === 4;
+  if (!isRank || !isWhole || !sameShape(cos.shape, [time, size / 2]) || !sameShape(sin.shape, cos.shape)) {
     throw mismatch("rope", x, cos, sin);
   }
   return makeNode("rope", [x, cos, sin], {}, x);

@@ -1,10 +1,9 @@
 /**
  * Shapes whose dimensions may be known only at run time.
  *
- * A dimension is a number, or a product of a whole number and symbols written in one canonical way: `batch`,
- * `4*span`, `batch*time`. Products are all that reshapes need; sums exist only between multiples of the same symbols
- * (`span + 3*span = 4*span`), which is what slicing a sequence into equal parts needs. A symbol is bound to a number
- * when the program runs, so one compiled graph serves every batch.
+ * A dimension is a number, or a polynomial of symbols with whole factors, written in one canonical way: `batch`,
+ * `4*span`, `batch*time`, `prompts+4*span`. Equal dimensions are spelt alike, so they are compared as texts. A symbol is
+ * bound to a number when the program runs, so one compiled graph serves every batch.
  */
 import { GraphError, invariant } from "../util/errors.ts";
 
@@ -13,23 +12,37 @@ export type Shape = readonly Dim[];
 /** What each symbol stands for in one run. */
 export type Bindings = Readonly<Record<string, number>>;
 
-type Monomial = { readonly factor: number; readonly symbols: readonly string[] };
+/** A whole factor and the symbols it multiplies. */
+export type Term = { readonly factor: number; readonly symbols: readonly string[] };
 
-function parse(dim: Dim): Monomial {
-  if (typeof dim === "number") return { factor: dim, symbols: [] };
-  let factor = 1;
-  const symbols: string[] = [];
-  for (const part of dim.split("*")) {
-    if (/^\d+$/.test(part)) factor *= Number(part);
-    else symbols.push(part);
-  }
-  return { factor, symbols };
+function parse(dim: Dim): Term[] {
+  if (typeof dim === "number") return [{ factor: dim, symbols: [] }];
+  return dim.split("+").map((term) => {
+    const parts = term.split("*");
+    const isNumber = (part: string) => /^\d+$/.test(part);
+    return {
+      factor: parts.filter(isNumber).reduce((product, part) => product * Number(part), 1),
+      symbols: parts.filter((part) => !isNumber(part)),
+    };
+  });
 }
 
-function write({ factor, symbols }: Monomial): Dim {
-  if (symbols.length === 0 || factor === 0) return factor;
-  const product = [...symbols].sort().join("*");
-  return factor === 1 ? product : `${factor}*${product}`;
+/** The factor of each product of symbols, in one order; no factor is 0. */
+function collect(terms: readonly Term[]): [symbols: string, factor: number][] {
+  const factors = new Map<string, number>();
+  for (const { factor, symbols } of terms) {
+    const key = [...symbols].sort().join("*");
+    factors.set(key, (factors.get(key) ?? 0) + factor);
+  }
+  return [...factors].filter(([, factor]) => factor !== 0).sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+function write(terms: readonly Term[]): Dim {
+  const sum = collect(terms);
+  if (sum.every(([symbols]) => symbols === "")) return sum[0]?.[1] ?? 0;
+  const spell = ([symbols, factor]: [string, number]) =>
+    symbols === "" ? `${factor}` : factor === 1 ? symbols : `${factor}*${symbols}`;
+  return sum.map(spell).join("+");
 }
 
 /** The canonical spelling of a dimension. */
@@ -38,61 +51,63 @@ export function dim(value: Dim): Dim {
 }
 
 export function times(a: Dim, b: Dim): Dim {
-  const left = parse(a);
   const right = parse(b);
-  return write({ factor: left.factor * right.factor, symbols: [...left.symbols, ...right.symbols] });
+  const terms = parse(a).flatMap((x) =>
+    right.map((y) => ({ factor: x.factor * y.factor, symbols: [...x.symbols, ...y.symbols] })),
+  );
+  return write(terms);
 }
 
 export function product(dims: Shape): Dim {
   return dims.reduce(times, 1);
 }
 
-/** `a + b`, where one is zero or both are multiples of the same symbols. */
 export function plus(a: Dim, b: Dim): Dim {
-  const left = parse(a);
-  const right = parse(b);
-  if (left.factor === 0) return b;
-  if (right.factor === 0) return a;
-  if (left.symbols.join("*") !== right.symbols.join("*")) throw new GraphError("", `${a} + ${b} is not a dimension`);
-  return write({ factor: left.factor + right.factor, symbols: left.symbols });
+  return write([...parse(a), ...parse(b)]);
 }
 
-/** `a - b`, under the same rule as `plus`. */
+/** `a - b`, where no factor of the difference is negative: other differences are no sizes. */
 export function minus(a: Dim, b: Dim): Dim {
-  const { factor, symbols } = parse(b);
-  if (factor === 0) return a;
-  const left = parse(a);
-  if (left.symbols.join("*") !== symbols.join("*") || left.factor < factor) {
-    throw new GraphError("", `${a} - ${b} is not a dimension`);
-  }
-  return write({ factor: left.factor - factor, symbols });
+  const terms = [...parse(a), ...parse(b).map((term) => ({ ...term, factor: -term.factor }))];
+  if (collect(terms).some(([, factor]) => factor < 0)) throw new GraphError("", `${a} - ${b} is not a dimension`);
+  return write(terms);
 }
 
-/** The whole-number factor of a dimension: 4 for `4*span`. */
+/** The largest whole number that divides every factor of a dimension: 4 for `4*span`, 2 for `2*n+4*span`. */
 export function factorOf(value: Dim): number {
-  return parse(value).factor;
+  return parse(value).reduce((common, { factor }) => greatestDivisor(common, factor), 0);
+}
+
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
 /** A dimension divided by a number that divides its factor. */
 export function over(value: Dim, divisor: number): Dim {
-  const { factor, symbols } = parse(value);
-  invariant(factor % divisor === 0, `${value} cannot be divided by ${divisor}`);
-  return write({ factor: factor / divisor, symbols });
+  const terms = parse(value);
+  invariant(
+    terms.every(({ factor }) => factor % divisor === 0),
+    `${value} cannot be divided by ${divisor}`,
+  );
+  return write(terms.map(({ factor, symbols }) => ({ factor: factor / divisor, symbols })));
 }
 
-/** The factor and the symbols of a dimension, for those who compute it at run time. */
-export function partsOf(value: Dim): Monomial {
+/** The terms of a dimension, for those who compute it at run time. */
+export function termsOf(value: Dim): readonly Term[] {
   return parse(value);
 }
 
 /** The number a dimension stands for under `bindings`. */
 export function evaluate(value: Dim, bindings: Bindings): number {
-  const { factor, symbols } = parse(value);
-  return symbols.reduce((total, symbol) => {
+  const numberOf = (symbol: string): number => {
     const bound = bindings[symbol];
     if (bound === undefined) throw new GraphError("", `the dimension \`${symbol}\` of ${value} is not bound`);
-    return total * bound;
-  }, factor);
+    return bound;
+  };
+  return parse(value).reduce(
+    (sum, { factor, symbols }) => sum + symbols.reduce((product, symbol) => product * numberOf(symbol), factor),
+    0,
+  );
 }
 
 export function evaluateShape(shape: Shape, bindings: Bindings): number[] {

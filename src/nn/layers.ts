@@ -5,7 +5,7 @@
  */
 import type { Activation, Node } from "../graph/node.ts";
 import * as o from "../graph/ops.ts";
-import { type Dim, times } from "../graph/shape.ts";
+import { type Dim, factorOf, over, plus, times } from "../graph/shape.ts";
 
 export type LinearParams = { readonly weight: Node; readonly bias?: Node | undefined };
 
@@ -74,6 +74,96 @@ export function causal(rotation: Rotation): Mix {
     const attrs = { scale, softcap, window };
     const mixed = o.attention(turned(query, heads), turned(key, kvHeads), split(value, kvHeads), attrs);
     return o.reshape(o.transpose(mixed, [0, 2, 1, 3]), query.shape);
+  };
+}
+
+/**
+ * Groups of sequences that begin alike, each token computed once. Tokens are packed rows without padding; attention
+ * sees them in two grids that do have padding: trunks [groups, trunk] hold what a group shares, branches [groups,
+ * members, branch] how its members go on.
+ */
+export type Branches = {
+  readonly groups: Dim;
+  readonly members: Dim;
+  readonly trunk: Dim;
+  readonly branch: Dim;
+  /** Tables of each token's own position, [tokens, size / 2]. */
+  readonly rotation: Rotation;
+  /** The token in each cell of the grids, trunks first: [cells]. Where none is, any. */
+  readonly cells: Node;
+  /** Where each token's cell is, [tokens]. */
+  readonly places: Node;
+  /** 1 where a cell holds a token, else 0: [cells, 1]. */
+  readonly isCell: Node;
+  /** 0 where a trunk has a token, else minus infinity: [groups, 1, 1, 1, trunk]. */
+  readonly trunkMask: Node;
+};
+
+/** Causal attention of branches over their trunk and themselves, and of trunks over themselves. */
+export function branching(b: Branches): Mix {
+  const { groups, members, trunk, branch, rotation, trunkMask } = b;
+  return ({ query, key, value }, { heads, kvHeads, headDim, scale, softcap, window }) => {
+    const perKey = heads / kvHeads;
+    const trunks = times(groups, trunk);
+    const all = b.cells.shape[0]!;
+    const turn = (x: Node) => o.reshape(o.rope(o.reshape(x, [1, ...x.shape]), rotation.cos, rotation.sin), x.shape);
+    const inTrunks = (grid: Node, count: number) =>
+      o.transpose(o.reshape(o.slice(grid, 0, 0, trunks), [groups, trunk, count, headDim]), [0, 2, 1, 3]);
+    // [groups, kvHeads, members, count, branch, headDim]: members of a group side by side, for the trunk's products.
+    const inBranches = (grid: Node, count: number) =>
+      o.transpose(
+        o.reshape(o.slice(grid, 0, trunks, all), [groups, members, branch, kvHeads, count, headDim]),
+        [0, 3, 1, 4, 2, 5],
+      );
+    const [q, k, v] = [turn(query), turn(key), value].map((x) => o.rearrange(x, b.cells, b.places)) as [
+      Node,
+      Node,
+      Node,
+    ];
+    const [trunkKey, trunkValue] = [inTrunks(k, kvHeads), inTrunks(v, kvHeads)];
+    const ofTrunks = o.attention(inTrunks(q, heads), trunkKey, trunkValue, { scale, softcap, window });
+
+    const whole = [groups, kvHeads, members, branch, headDim];
+    const [ownKey, ownValue] = [o.reshape(inBranches(k, 1), whole), o.reshape(inBranches(v, 1), whole)];
+    const queries = inBranches(q, perKey);
+    const cap = (raw: Node) => (softcap === null ? raw : o.mul(o.tanh(raw), softcap));
+    const alpha = scale / (softcap ?? 1);
+    const count = [4, 2, 1].find((n) => factorOf(branch) % n === 0)!;
+    const span = over(branch, count);
+    const ofBranches = Array.from({ length: count }, (_, i) => {
+      const [start, end] = [times(span, i), times(span, i + 1)];
+      const part = o.slice(queries, 4, start, end); // [groups, kvHeads, members, perKey, span, headDim]
+      const rows = times(perKey, span);
+      const byMember = o.reshape(part, [groups, kvHeads, members, rows, headDim]);
+      const byGroup = o.reshape(part, [groups, kvHeads, times(members, rows), headDim]);
+      const own = cap(o.matmul(byMember, o.slice(ownKey, 3, 0, end), { transB: true, alpha }));
+      const shared = cap(o.matmul(byGroup, trunkKey, { transB: true, alpha }));
+      const causalOwn = o.add(
+        o.reshape(own, [groups, kvHeads, members, perKey, span, end]),
+        o.causalMask(span, end, { offset: start, window }),
+      );
+      const seen = o.add(o.reshape(shared, [groups, kvHeads, members, rows, trunk]), trunkMask);
+      const weights = o.softmax(o.concat([seen, o.reshape(causalOwn, own.shape)], 4));
+      const toTrunk = o.reshape(o.slice(weights, 4, 0, trunk), shared.shape);
+      const toOwn = o.slice(weights, 4, trunk, plus(trunk, end));
+      const mixed = o.add(
+        o.reshape(o.matmul(toTrunk, trunkValue), byMember.shape),
+        o.matmul(toOwn, o.slice(ownValue, 3, 0, end)),
+      );
+      return o.reshape(mixed, part.shape);
+    });
+    const width = heads * headDim;
+    const rows = o.concat(
+      [
+        o.reshape(o.transpose(ofTrunks, [0, 2, 1, 3]), [trunks, width]),
+        o.reshape(o.transpose(o.concat(ofBranches, 4), [0, 2, 4, 1, 3, 5]), [
+          times(times(groups, members), branch),
+          width,
+        ]),
+      ],
+      0,
+    );
+    return o.rearrange(o.mul(rows, b.isCell), b.places, b.cells);
   };
 }
 

@@ -5,7 +5,7 @@
  * known only at run time are computed from one small input per symbol, `dim.<symbol>`.
  */
 import type { DType } from "../graph/node.ts";
-import { type Dim, partsOf, type Shape } from "../graph/shape.ts";
+import { type Dim, type Shape, termsOf } from "../graph/shape.ts";
 import { Message } from "./protobuf.ts";
 
 export type Attribute = number | string | readonly number[] | { readonly float: number };
@@ -81,11 +81,13 @@ export class GraphWriter {
 
   #dim(value: Dim): string {
     return this.once(`dim ${value}`, () => {
-      const { factor, symbols } = partsOf(value);
-      for (const symbol of symbols) this.symbols.add(symbol);
-      const factors = symbols.map((symbol) => `dim.${symbol}`);
-      if (factor !== 1 || factors.length === 0) factors.push(this.tensor([factor], [1], "i64"));
-      return factors.reduce((a, b) => this.node("Mul", [a, b])[0]!);
+      const terms = termsOf(value).map(({ factor, symbols }) => {
+        for (const symbol of symbols) this.symbols.add(symbol);
+        const factors = symbols.map((symbol) => `dim.${symbol}`);
+        if (factor !== 1 || factors.length === 0) factors.push(this.tensor([factor], [1], "i64"));
+        return factors.reduce((a, b) => this.node("Mul", [a, b])[0]!);
+      });
+      return terms.reduce((a, b) => this.node("Add", [a, b])[0]!);
     });
   }
 

@@ -201,14 +201,10 @@ function gemm(start: Shape, attrs: { transA: boolean; transB: boolean; alpha: nu
 }
 
 /** A rotation; no gradient is asked of the tables. */
-function rope(
-  name: string,
-  [batch, heads, time, size]: readonly [Dim, number, Dim, number],
-  bindings: Bindings = {},
-): Case {
-  const table = floats([time, size / 2], -1, 1);
+function rope(name: string, shape: Shape, half = Number(shape.at(-1)) / 2, bindings: Bindings = {}): Case {
+  const table = floats([shape.at(-2)!, half], -1, 1);
   const build: Case["build"] = (x, cos, sin) => o.rope(x, cos, sin);
-  return { ...example(name, [floats([batch, heads, time, size]), table, table], build, bindings), wrt: [0] };
+  return { ...example(name, [floats(shape), table, table], build, bindings), wrt: [0] };
 }
 
 function product(name: string, a: Shape, b: Shape, options: Parameters<typeof o.matmul>[2] = {}): Case {
@@ -469,7 +465,9 @@ const cases: Record<Op, Cases> = {
     rope("heads", [2, 3, 5, 4]),
     rope("one head, one pair", [1, 1, 3, 2]),
     rope("one position", [2, 2, 1, 8]),
-    rope("any batch and time", ["n", 2, "4*span", 6], { n: 2, span: 2 }),
+    rope("any batch and time", ["n", 2, "4*span", 6], 3, { n: 2, span: 2 }),
+    rope("heads side by side", [2, 5, 12], 2),
+    rope("one row of any length", [1, "n", 16], 4, { n: 7 }),
   ],
   attention: eachAttention(([q, k, v], attrs) => o.attention(q, k, v, attrs)),
   attentionGradQuery: attentionGrad("attentionGradQuery", 0),

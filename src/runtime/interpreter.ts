@@ -147,12 +147,14 @@ const rules: { [O in Op]: Rule<O> } = {
     perRow(x, (row) => row.map((v, i) => (v / rootMeanSquare(row, attrs.eps)) * weight.data[i]!)),
   rmsInverse: ({ attrs }, [x]) => perRow(x, (row) => Float64Array.of(1 / rootMeanSquare(row, attrs.eps))),
   rope: (_, [x, cos, sin]) => {
-    const half = x.shape[3]! / 2;
-    return fill(x.shape, ([b, h, t, i]) => {
-      const pair = i! % half;
-      const [left, right] = [at(x, [b!, h!, t!, pair]), at(x, [b!, h!, t!, pair + half])];
-      const [c, s] = [at(cos, [t!, pair]), at(sin, [t!, pair])];
-      return i! < half ? left * c - right * s : right * c + left * s;
+    const half = cos.shape[1]!;
+    return fill(x.shape, (place) => {
+      const [before, t, i] = [place.slice(0, -2), place.at(-2)!, place.at(-1)!]; // i counts through heads side by side
+      const head = i - (i % (2 * half));
+      const pair = i % half;
+      const [left, right] = [at(x, [...before, t, head + pair]), at(x, [...before, t, head + pair + half])];
+      const [c, s] = [at(cos, [t, pair]), at(sin, [t, pair])];
+      return i - head < half ? left * c - right * s : right * c + left * s;
     });
   },
   attention: ({ attrs }, [query, key, value]) => {

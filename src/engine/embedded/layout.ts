@@ -1,133 +1,99 @@
 /**
- * Sequences laid out as the arrays a program reads: one micro-batch, padded to a common length at the end.
- *
- * A token `t` that counts is predicted from position `t - 1`, so the head reads the hidden state there; a score head
- * reads position `t` itself. `positions` lists what the head reads, `places` where each result belongs in the grid.
+ * What a micro-batch laid out is: the arrays that a program reads, and the part of them that is the same in every form,
+ * namely which hidden states a head reads, and where its results belong in the grid [rows, length] that a loss sees.
  */
-import { fixedMicroBatches, type MicroBatch, microBatches } from "../../data/balance.ts";
 import type { ModelConfig } from "../../models/config.ts";
-import { ropeRegime } from "../../models/rope.ts";
-import { UserError } from "../../util/errors.ts";
-import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
-import type { Parts } from "./programs.ts";
+import type { HeadName, TokenRow } from "../contract.ts";
+import type { Form, Parts } from "./programs.ts";
 import type { Scratch } from "./scratch.ts";
 
 export type Layout = {
-  readonly bindings: { readonly batch: number; readonly span: number; readonly n: number };
-  /** The kind of program that runs it: time is `parts * span`. */
-  readonly parts: Parts;
-  readonly time: number;
-  /** The longest sequence, without padding. */
-  readonly length: number;
-  readonly arrays: Readonly<Record<string, Int32Array | Float32Array>>;
+  /** The kind of program that runs it. */
+  readonly form: Form;
+  /** What the program's sizes are. */
+  readonly bindings: Readonly<Record<string, number>>;
+  readonly arrays: Readonly<Arrays>;
   /** Row of the batch and index in it, for each counted token. */
   readonly owners: readonly { readonly row: number; readonly at: number }[];
 };
 
-/** Cut a batch into micro-batches of sequences of like length, each small enough for the memory of a step. */
-export function cut(rows: readonly TokenRow[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
-  // Past the trained length some rope scalings depend on the length: such rows keep to themselves, as if alone.
-  const regimes = Map.groupBy(rows.keys(), (i) => ropeRegime(config.rope, rows[i]!.ids.length));
-  return [...regimes.values()].flatMap((indices) => {
-    const lengths = indices.map((i) => rows[i]!.ids.length);
-    const batches = cutLengths(lengths, micro, config);
-    return batches.map((batch) => ({ ...batch, indices: batch.indices.map((i) => indices[i]!) }));
-  });
-}
+export type LayoutOptions = {
+  readonly heads: readonly HeadName[];
+  readonly extra: readonly string[];
+  readonly config: ModelConfig;
+  readonly scratch: Scratch;
+  /** Cosines and sines of `time` positions for a sequence of so many tokens. */
+  readonly tables: (time: number, longest: number) => { readonly cos: Float32Array; readonly sin: Float32Array };
+};
 
-function cutLengths(lengths: readonly number[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
-  const most = Math.max(1, Math.floor(ACTIVATION_BYTES / bytesPerToken(config, Math.max(1, ...lengths))));
-  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: Math.min(micro.maxTokens, most) });
-  return fixedMicroBatches(lengths, micro.rows).flatMap((group) => {
-    if (group.time * group.indices.length <= most) return [group];
-    const own = group.indices.map((index) => lengths[index]!);
-    const finer = microBatches(own, { maxTokens: most });
-    return finer.map(({ indices, time }) => ({ indices: indices.map((i) => group.indices[i]!), time }));
+/** A token that counts. */
+export type Counted = {
+  /** Row of the batch, and index in it. */
+  readonly row: number;
+  readonly at: number;
+  /** The packed or padded token whose hidden state is read. */
+  readonly position: number;
+  /** The cell of the loss's grid. */
+  readonly place: number;
+};
+
+export type CountedOptions = {
+  readonly rows: readonly TokenRow[];
+  /** How many hidden states there are. */
+  readonly tokens: number;
+  /** Cells of the loss's grid. */
+  readonly cells: number;
+  /** Where the grid begins to hold a row of the batch, and from which of its tokens on. */
+  readonly starts: readonly {
+    readonly row: number;
+    readonly place: number;
+    readonly from: number;
+    readonly to: number;
+  }[];
+  /** Names of what else the loss reads per token. */
+  readonly extra: readonly string[];
+  readonly scratch: Scratch;
+};
+
+export type Arrays = Record<string, Int32Array | Float32Array>;
+
+/** The arrays; no two counted tokens are read from the same position. */
+export function countedArrays(counted: readonly Counted[], options: CountedOptions): Arrays {
+  const { rows, tokens, cells, starts, extra, scratch } = options;
+  const rank = scratch.ints("rank", tokens).fill(0);
+  const isRead = scratch.floats("is_read", tokens).fill(0);
+  const grid = scratch.ints("grid", cells).fill(0);
+  const mask = scratch.floats("mask", cells).fill(0);
+  const positions = scratch.ints("positions", counted.length);
+  const places = scratch.ints("places", counted.length);
+  const targets = scratch.ints("targets", counted.length);
+  counted.forEach(({ row, at, position, place }, i) => {
+    rank[position] = i;
+    isRead[position] = 1;
+    grid[place] = i;
+    mask[place] = 1;
+    positions[i] = position;
+    places[i] = place;
+    targets[i] = rows[row]!.ids[at]!;
   });
+  const arrays: Arrays = { rank, is_read: isRead, grid, mask, positions, places, targets };
+  for (const name of extra) {
+    const values = scratch.floats(`extra/${name}`, cells).fill(0);
+    for (const { row, place, from, to } of starts) {
+      const given = rows[row]!.extra?.[name];
+      if (given !== undefined) for (let t = from; t < to; t++) values[place + t - from] = given[t]!;
+    }
+    arrays[`extra/${name}`] = values;
+  }
+  return arrays;
 }
 
 /** Below this length attention is not worth cutting. */
 const SHORT = 96;
 
-/** What the activations of one micro-batch may take. Fixed, so that a run is cut alike on every machine. */
-const ACTIVATION_BYTES = 6e9;
-
-/** About what one token leaves in memory until its gradient is known: per layer, and three rows of logits. */
-function bytesPerToken({ layers, width, hidden, heads, vocabSize }: ModelConfig, time: number): number {
-  return 4 * (layers * (12 * width + 6 * hidden + heads * time) + 3 * vocabSize);
-}
-
-/** Lay out the rows `indices` of a batch; null when no token of theirs counts. */
-export function layOut(
-  rows: readonly TokenRow[],
-  indices: readonly number[],
-  options: { heads: readonly HeadName[]; extra: readonly string[]; vocabSize: number; scratch: Scratch },
-): Layout | null {
-  const { heads, extra, scratch } = options;
-  const shift = heads.includes("scores") ? 0 : 1;
-  const batch = indices.length;
-  const longest = Math.max(...indices.map((i) => rows[i]!.ids.length));
-  const parts = longest < SHORT ? 1 : 4;
-  const span = Math.ceil(longest / parts);
-  const time = span * parts;
-  const size = batch * time;
-
-  const owners: { row: number; at: number }[] = [];
-  const ids = scratch.ints("ids", size).fill(0);
-  const rank = scratch.ints("rank", size).fill(0);
-  const grid = scratch.ints("grid", size).fill(0);
-  const isRead = scratch.floats("is_read", size).fill(0);
-  const mask = scratch.floats("mask", size).fill(0);
-  const positions: number[] = [];
-  const places: number[] = [];
-  indices.forEach((rowIndex, b) => {
-    const row = rows[rowIndex]!;
-    checkIds(row.ids, options.vocabSize);
-    ids.set(row.ids, b * time);
-    for (let t = shift; t < row.ids.length; t++) {
-      if (!row.mask[t]) continue;
-      const place = b * time + t;
-      const position = place - shift;
-      rank[position] = positions.length;
-      isRead[position] = 1;
-      grid[place] = positions.length;
-      mask[place] = 1;
-      positions.push(position);
-      places.push(place);
-      owners.push({ row: rowIndex, at: t });
-    }
-  });
-  if (owners.length === 0) return null;
-
-  const n = owners.length;
-  const arrays: Record<string, Int32Array | Float32Array> = { ids, rank, grid, is_read: isRead, mask };
-  const put = (name: string, values: ArrayLike<number>) => {
-    arrays[name] = scratch.ints(name, n);
-    arrays[name].set(values);
-  };
-  put("positions", positions);
-  put("places", places);
-  put(
-    "targets",
-    places.map((place) => ids[place]!),
-  );
-  for (const name of extra) {
-    const values = scratch.floats(`extra/${name}`, size).fill(0);
-    indices.forEach((rowIndex, b) => {
-      const given = rows[rowIndex]!.extra?.[name];
-      if (given !== undefined) values.set(given, b * time);
-    });
-    arrays[`extra/${name}`] = values;
-  }
-  return { bindings: { batch, span, n }, parts, time, length: longest, arrays, owners };
-}
-
-function checkIds(ids: Int32Array, vocabSize: number): void {
-  for (const id of ids) {
-    if (id < 0 || id >= vocabSize) {
-      throw new UserError(
-        `The token id ${id} is not in the model's vocabulary of ${vocabSize}: the tokenizer belongs to another model.`,
-      );
-    }
-  }
+/** `time` is `length` rounded up to whole parts. */
+export function partsFor(length: number): { readonly parts: Parts; readonly span: number; readonly time: number } {
+  const parts = length < SHORT ? 1 : 4;
+  const span = Math.ceil(length / parts);
+  return { parts, span, time: span * parts };
 }

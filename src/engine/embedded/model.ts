@@ -33,13 +33,15 @@ import type {
 } from "../contract.ts";
 import { EmbeddedDecoder } from "./decoder.ts";
 import { cacheBytesPerToken } from "./kv-cache.ts";
-import { cut, type Layout, layOut } from "./layout.ts";
+import type { Layout } from "./layout.ts";
+import { type Block, cut, layOut } from "./micro-batches.ts";
 import {
+  type Form,
+  formKey,
   forwardProgram,
   gradName,
   logitsProgram,
   metricName,
-  type Parts,
   sumName,
   type TrainProgram,
   trainProgram,
@@ -99,16 +101,18 @@ export class EmbeddedModel implements Model {
       const results = rows.map((row) =>
         Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
       );
-      const batches = cut(rows, options.micro, this.config);
-      for (const [done, { indices }] of batches.entries()) {
-        options.onMicroBatch?.(done, batches.length);
-        const layout = this.#layOut(rows, indices, heads);
+      const blocks = cut(rows, options.micro, { heads, config: this.config });
+      for (const [done, block] of blocks.entries()) {
+        options.onMicroBatch?.(done, blocks.length);
+        const layout = this.#layOut(rows, block, heads);
         if (layout === null) continue;
-        const { parts } = layout;
-        const key = `forward ${heads} ${temperature} ${parts}`;
-        const build = () => forwardProgram(this.config, heads, { temperature, parts });
+        const { form } = layout;
+        const key = `forward ${heads} ${temperature} ${formKey(form)}`;
+        const build = () => forwardProgram(this.config, heads, { temperature, form });
         const executable = await this.#executable(key, build);
-        const outputs = Object.fromEntries(heads.map((head) => [head, this.#scratch.floats(head, layout.bindings.n)]));
+        const outputs = Object.fromEntries(
+          heads.map((head) => [head, this.#scratch.floats(head, layout.owners.length)]),
+        );
         await this.#run(executable, layout, outputs);
         layout.owners.forEach(({ row, at }, i) => {
           for (const head of heads) results[row]![head]![at] = outputs[head]![i]!;
@@ -124,11 +128,11 @@ export class EmbeddedModel implements Model {
       const results: Float32Array[][] = rows.map(() => []);
       const { vocabSize } = this.config;
       for (const index of rows.keys()) {
-        const layout = this.#layOut(rows, [index], ["scores"]);
+        const layout = this.#layOut(rows, { indices: [index], families: null }, ["scores"]);
         if (layout === null) continue;
-        const { parts } = layout;
-        const executable = await this.#executable(`logits ${parts}`, () => logitsProgram(this.config, parts));
-        const logits = this.#scratch.floats("logits", layout.bindings.n * vocabSize);
+        const { form } = layout;
+        const executable = await this.#executable(`logits ${formKey(form)}`, () => logitsProgram(this.config, form));
+        const logits = this.#scratch.floats("logits", layout.owners.length * vocabSize);
         await this.#run(executable, layout, { logits });
         results[index] = layout.owners.map((_, i) => logits.slice(i * vocabSize, (i + 1) * vocabSize));
       }
@@ -139,10 +143,10 @@ export class EmbeddedModel implements Model {
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
     return this.#exclusive(async () => {
       const totals: Record<string, number> = {};
-      const batches = cut(rows, options.micro, this.config);
-      for (const [done, { indices }] of batches.entries()) {
-        options.onMicroBatch?.(done, batches.length);
-        const layout = this.#layOut(rows, indices, loss.heads, loss.extra);
+      const blocks = cut(rows, options.micro, { heads: loss.heads, config: this.config });
+      for (const [done, block] of blocks.entries()) {
+        options.onMicroBatch?.(done, blocks.length);
+        const layout = this.#layOut(rows, block, loss.heads, loss.extra);
         if (layout === null) continue;
         const metrics = await this.#trainMicroBatch(layout, loss, options.scalars ?? {});
         for (const [name, value] of Object.entries(metrics)) totals[name] = (totals[name] ?? 0) + value;
@@ -289,11 +293,12 @@ export class EmbeddedModel implements Model {
 
   #layOut(
     rows: readonly TokenRow[],
-    indices: readonly number[],
+    block: Block,
     heads: readonly HeadName[],
     extra: readonly string[] = [],
   ): Layout | null {
-    return layOut(rows, indices, { heads, extra, vocabSize: this.config.vocabSize, scratch: this.#scratch });
+    const tables = (time: number, longest: number) => this.#rope(time, longest);
+    return layOut(rows, block, { heads, extra, config: this.config, scratch: this.#scratch, tables });
   }
 
   async #trainMicroBatch(
@@ -303,7 +308,7 @@ export class EmbeddedModel implements Model {
   ): Promise<Record<string, number>> {
     const { runtime, vectors } = this.#parts;
     const isAdding = this.#hasGradient;
-    const trainer = await this.#trainer(loss, { isAdding, parts: layout.parts });
+    const trainer = await this.#trainer(loss, { isAdding, form: layout.form });
     const outputs: Record<string, Float32Array> = {};
     for (const name of trainer.metrics) outputs[metricName(name)] = this.#scratch.floats(metricName(name), 1);
     for (const name of loss.scalars ?? []) {
@@ -331,17 +336,15 @@ export class EmbeddedModel implements Model {
     outputs: Readonly<Record<string, Float32Array>>,
     groups: readonly Group[] = [],
   ): Promise<void> {
-    const { cos, sin } = this.#rope(layout);
-    const arrays = { ...layout.arrays, ...outputs, "rope.cos": cos, "rope.sin": sin };
     await this.#parts.runtime.run(executable, {
       bindings: layout.bindings,
-      arrays,
+      arrays: { ...layout.arrays, ...outputs },
       groups: [await this.#weightGroup(), ...groups],
     });
   }
 
-  /** Tables of cosines and sines for `time` positions; longer ones are made as they are needed. */
-  #rope({ time, length: longest }: Layout): RopeTables {
+  /** Tables of cosines and sines for `time` positions of a sequence; longer ones are made as they are needed. */
+  #rope(time: number, longest: number): RopeTables {
     const { rope, headDim } = this.config;
     const regime = ropeRegime(rope, longest);
     const length = (time * headDim) / 2;
@@ -363,8 +366,8 @@ export class EmbeddedModel implements Model {
     return executable;
   }
 
-  #trainer(loss: TokenLoss, kind: { isAdding: boolean; parts: Parts }): Promise<Trainer> {
-    const key = `${loss.key} ${kind.isAdding} ${kind.parts}`;
+  #trainer(loss: TokenLoss, kind: { isAdding: boolean; form: Form }): Promise<Trainer> {
+    const key = `${loss.key} ${kind.isAdding} ${formKey(kind.form)}`;
     let trainer = this.#trainers.get(key);
     if (trainer === undefined) {
       const built = trainProgram(this.config, loss, kind);

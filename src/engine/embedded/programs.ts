@@ -1,18 +1,18 @@
 /**
  * The graphs of the embedded engine: a model's forward pass with the heads that are asked for, and the training step
- * with a loss behind it. One compiled program serves every batch of its kind: `batch`, `span` and `n` are bound per run.
+ * with a loss behind it. One compiled program serves every micro-batch of its form: sizes are bound per run.
  *
- * Time is `parts` times `span`: attention is cut into so many parts along time, which saves work on long sequences
- * and costs some on short ones. `layout.ts` chooses.
+ * Attention is cut into parts along time, which saves work on long sequences and costs some on short ones.
  */
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
+import { type Dim, plus, times } from "../../graph/shape.ts";
 import { splitSparse } from "../../graph/sparse.ts";
 import { grad, headLogits } from "../../graph/vjp.ts";
 import type { ModelConfig } from "../../models/config.ts";
 import { headWeight, type ParameterNodes, parameterNodes, scores, transformer } from "../../models/transformer.ts";
-import { causal } from "../../nn/layers.ts";
+import { branching, causal } from "../../nn/layers.ts";
 import { compile, type Program } from "../../onnx/emit.ts";
 import { invariant } from "../../util/errors.ts";
 import type { HeadName, LossTensors, TokenLoss } from "../contract.ts";
@@ -20,36 +20,70 @@ import type { HeadName, LossTensors, TokenLoss } from "../contract.ts";
 /** In how many parts along time attention is computed. */
 export type Parts = 1 | 4;
 
-const shapes = (parts: Parts) => ({
-  batch: "batch",
-  time: `${parts}*span`,
-  tokens: `${parts}*batch*span`,
-  counted: "n",
-});
+/** How a micro-batch is laid out: rows of padded sequences, or branches of packed ones that begin alike. */
+export type Form =
+  | { readonly kind: "rows"; readonly parts: Parts }
+  | { readonly kind: "branches"; readonly trunkParts: Parts; readonly branchParts: Parts };
 
-/** Inputs that describe one micro-batch; `layout.ts` fills them. */
-function batchInputs(config: ModelConfig, parts: Parts) {
-  const shape = shapes(parts);
-  const table = [shape.time, config.headDim / 2];
+/** Programs of the same key serve the same micro-batches. */
+export const formKey = (form: Form): string =>
+  form.kind === "rows" ? `rows ${form.parts}` : `branches ${form.trunkParts} ${form.branchParts}`;
+
+/** The hidden states of a micro-batch's tokens, [tokens, width], and the grid [batch, time] in which losses see them. */
+type Body = { readonly hidden: Node; readonly tokens: Dim; readonly grid: readonly [Dim, Dim] };
+
+const bodies: {
+  [K in Form["kind"]]: (form: Extract<Form, { kind: K }>, config: ModelConfig, p: ParameterNodes) => Body;
+} = {
+  rows: ({ parts }, config, p) => {
+    const time = `${parts}*span`;
+    const table = [time, config.headDim / 2];
+    const rotation = { cos: o.input("rope.cos", table), sin: o.input("rope.sin", table) };
+    const ids = o.input("ids", ["batch", time], "i32");
+    return {
+      hidden: transformer(config, p, { ids, mix: () => causal(rotation) }),
+      tokens: times("batch", time),
+      grid: ["batch", time],
+    };
+  },
+  branches: ({ trunkParts, branchParts }, config, p) => {
+    const [trunk, branch] = [`${trunkParts}*trunkSpan`, `${branchParts}*branchSpan`];
+    const cells = plus(times("groups", trunk), times(times("groups", "members"), branch));
+    const table = ["tokens", config.headDim / 2];
+    const mix = branching({
+      ...{ groups: "groups", members: "members", trunk, branch },
+      rotation: { cos: o.input("rope.cos", table), sin: o.input("rope.sin", table) },
+      cells: o.input("cells", [cells], "i32"),
+      places: o.input("cell_of", ["tokens"], "i32"),
+      isCell: o.input("is_cell", [cells, 1]),
+      trunkMask: o.input("trunk_mask", ["groups", 1, 1, 1, trunk]),
+    });
+    const ids = o.input("ids", [1, "tokens"], "i32");
+    return { hidden: transformer(config, p, { ids, mix: () => mix }), tokens: "tokens", grid: ["rows", "length"] };
+  },
+};
+
+/** What a program reads of one micro-batch; `rows.ts` and `branches.ts` fill it. */
+function batchInputs(config: ModelConfig, p: ParameterNodes, form: Form) {
+  const make = bodies[form.kind] as (form: Form, config: ModelConfig, p: ParameterNodes) => Body; // keyed by its kind
+  const { hidden, tokens, grid } = make(form, config, p);
   return {
-    ids: o.input("ids", [shape.batch, shape.time], "i32"),
-    rotation: { cos: o.input("rope.cos", table), sin: o.input("rope.sin", table) },
-    positions: o.input("positions", [shape.counted], "i32"),
-    rank: o.input("rank", [shape.tokens], "i32"),
-    isRead: o.input("is_read", [shape.tokens, 1]),
-    targets: o.input("targets", [shape.counted], "i32"),
-    grid: o.input("grid", [shape.batch, shape.time], "i32"),
-    places: o.input("places", [shape.counted], "i32"),
-    mask: o.input("mask", [shape.batch, shape.time]),
+    hidden,
+    positions: o.input("positions", ["n"], "i32"),
+    rank: o.input("rank", [tokens], "i32"),
+    isRead: o.input("is_read", [tokens, 1]),
+    targets: o.input("targets", ["n"], "i32"),
+    grid: o.input("grid", grid, "i32"),
+    places: o.input("places", ["n"], "i32"),
+    mask: o.input("mask", grid),
   };
 }
 
 type Inputs = ReturnType<typeof batchInputs>;
 
 /** The hidden states of the positions that a head reads, [n, width]. */
-function countedHidden(config: ModelConfig, p: ParameterNodes, inputs: Inputs): Node {
-  const hidden = transformer(config, p, { ids: inputs.ids, mix: () => causal(inputs.rotation) });
-  return scope("head", () => o.rearrange(o.mul(hidden, inputs.isRead), inputs.positions, inputs.rank));
+function countedHidden({ hidden, isRead, positions, rank }: Inputs): Node {
+  return scope("head", () => o.rearrange(o.mul(hidden, isRead), positions, rank));
 }
 
 /** The outputs of the heads for the counted tokens, [n] each. */
@@ -60,7 +94,7 @@ function headOutputs(
   heads: readonly HeadName[],
   temperature: number,
 ): Record<string, Node> {
-  const hidden = countedHidden(config, p, inputs);
+  const hidden = countedHidden(inputs);
   const attrs = { softcap: config.logitSoftcap, temperature };
   const make: Record<HeadName, () => Node> = {
     logprobs: () => o.tokenLogprobs(hidden, headWeight(p), inputs.targets, attrs),
@@ -76,15 +110,16 @@ function headOutputs(
 export function forwardProgram(
   config: ModelConfig,
   heads: readonly HeadName[],
-  { temperature, parts }: { temperature: number; parts: Parts },
+  { temperature, form }: { temperature: number; form: Form },
 ): Program {
-  return compile(headOutputs(config, parameterNodes(config), batchInputs(config, parts), heads, temperature));
+  const p = parameterNodes(config);
+  return compile(headOutputs(config, p, batchInputs(config, p, form), heads, temperature));
 }
 
 /** The logits of the counted positions, [n, vocabulary]. */
-export function logitsProgram(config: ModelConfig, parts: Parts): Program {
+export function logitsProgram(config: ModelConfig, form: Form): Program {
   const p = parameterNodes(config);
-  const hidden = countedHidden(config, p, batchInputs(config, parts));
+  const hidden = countedHidden(batchInputs(config, p, form));
   const attrs = { softcap: config.logitSoftcap, temperature: 1 };
   return compile({ logits: headLogits(hidden, headWeight(p), attrs) });
 }
@@ -110,10 +145,10 @@ export const metricName = (metric: string): string => `metric/${metric}`;
 export function trainProgram(
   config: ModelConfig,
   loss: TokenLoss,
-  { isAdding, parts }: { isAdding: boolean; parts: Parts },
+  { isAdding, form }: { isAdding: boolean; form: Form },
 ): TrainProgram {
   const p = parameterNodes(config);
-  const inputs = batchInputs(config, parts);
+  const inputs = batchInputs(config, p, form);
   const counted = headOutputs(config, p, inputs, loss.heads, loss.temperature ?? 1);
   const built = scope("loss", () => loss.build(lossTensors(loss, inputs, counted)));
   const metrics = { loss: built.loss, ...built.metrics };
@@ -147,7 +182,7 @@ function lossTensors(loss: TokenLoss, inputs: Inputs, counted: Readonly<Record<s
   for (const [name, node] of Object.entries(counted)) {
     tensors[name] = o.mul(o.rearrange(node, inputs.grid, inputs.places), inputs.mask);
   }
-  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, inputs.ids.shape);
+  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, inputs.mask.shape);
   for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
   return tensors;
 }
