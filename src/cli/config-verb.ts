@@ -1,11 +1,13 @@
 /** A verb that is all config: arguments to a resolved config, help and dry run on the way, then the work. */
+import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import type { Tree } from "../config/field.ts";
-import { loadConfig } from "../config/file.ts";
+import { defaultFile, loadConfig } from "../config/file.ts";
 import { resolve } from "../config/resolve.ts";
 import type { Schema } from "../config/schema.ts";
+import { messageOf, UserError } from "../util/errors.ts";
 import { info } from "../util/log.ts";
-import { parseArguments } from "./arguments.ts";
+import { type Arguments, parseArguments } from "./arguments.ts";
 import type { Call } from "./call.ts";
 import { verbHelp } from "./help.ts";
 import { withInterrupt } from "./interrupt.ts";
@@ -28,16 +30,47 @@ export async function runVerb<T extends Tree, Config>(
     process.stdout.write(verbHelp(schema, summary, examples));
     return 0;
   }
-  const file = await loadConfig({ ...parsed, folder: process.cwd() }, schema);
-  const sources = [file.entries, parsed.overrides];
-  const { config, notices } = resolve(schema, sources, { configName: file.configName, home: homedir(), env });
+  const { config, notices, file } = await read(parsed, schema, env).catch((error) => withTypes(parsed, error));
 
-  if (file.file !== undefined) info(`Config: ${file.file}`);
+  if (file !== undefined) info(`Config: ${file}`);
   for (const notice of notices) info(notice);
-  if (parsed.isDryRun) {
-    const { stringify } = await import("yaml");
-    process.stdout.write(stringify(config));
-    return 0;
-  }
-  return withInterrupt((signal) => work(config, { signal, env }));
+  if (!parsed.isDryRun) return withInterrupt((signal) => work(config, { signal, env }));
+
+  const { stringify } = await import("yaml");
+  process.stdout.write(stringify(config));
+  if (!args.includes("--dry-run")) return 0; // Hydra's `--cfg job` prints the config alone
+  return withInterrupt(async (signal) => {
+    await checkTypes(parsed);
+    const { preview } = await import("./dry-run.ts");
+    await preview(schema.verb, config, { signal, env });
+  });
+}
+
+async function read<T extends Tree, Config>(
+  parsed: Arguments,
+  schema: Schema<T, Config>,
+  env: Call["env"],
+): Promise<{ config: Config; notices: readonly string[]; file: string | undefined }> {
+  const { entries, configName, file } = await loadConfig({ ...parsed, folder: process.cwd() }, schema);
+  const resolved = resolve(schema, [entries, parsed.overrides], { configName, home: homedir(), env });
+  return { ...resolved, file };
+}
+
+/** Add what the compiler says about a config file that could not be read or holds wrong values. */
+async function withTypes(parsed: Arguments, error: unknown): Promise<never> {
+  const said = error instanceof UserError ? await compilerSays(parsed) : "";
+  throw said === "" ? error : new UserError(`${said}\n${messageOf(error)}`, { cause: error });
+}
+
+async function checkTypes(parsed: Arguments): Promise<void> {
+  const said = await compilerSays(parsed);
+  if (said !== "") throw new UserError(said);
+}
+
+async function compilerSays(parsed: Arguments): Promise<string> {
+  const isDefault = parsed.configPath === undefined && parsed.configName === undefined;
+  const file = parsed.file ?? (isDefault && existsSync(defaultFile) ? defaultFile : "");
+  if (!/\.m?ts$/.test(file) || !existsSync(file)) return "";
+  const { typeErrors } = await import("./type-check.ts");
+  return (await typeErrors(file)).join("\n");
 }

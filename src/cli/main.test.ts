@@ -66,8 +66,8 @@ describe("a mistake is one message on stderr, exit code 2 and no stack", () => {
   }
 });
 
-test("a dry run prints a config that reads back as the same config", () => {
-  const first = trainyard("sft", "model.path=m", "--optim.lr", "2e-5", "--trainer.save_freq=-1", "--dry-run");
+test("--cfg job prints a config that reads back as the same config", () => {
+  const first = trainyard("sft", "model.path=m", "--optim.lr", "2e-5", "--trainer.save_freq=-1", "--cfg", "job");
   expect(first).toMatchObject({ status: 0, stderr: "" });
   expect(first.stdout).toMatch(/lr: 0\.00002/);
   writeFileSync(join(folder, "printed.yaml"), first.stdout);
@@ -75,7 +75,7 @@ test("a dry run prints a config that reads back as the same config", () => {
 });
 
 test("notices go to stderr, so that a printed config stays clean", () => {
-  const { stdout, stderr } = trainyard("sft", "model.path=m", "model.use_liger=True", "--dry-run");
+  const { stdout, stderr } = trainyard("sft", "model.path=m", "model.use_liger=True", "--cfg", "job");
   expect(stderr).toMatch(/These keys have no effect here:\n {2}model\.use_liger=true: /);
   expect(stdout).not.toMatch(/no effect/);
 });

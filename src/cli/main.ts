@@ -19,7 +19,18 @@ const verbs: Readonly<Record<string, Verb>> = {
   generate: { summary: "sample responses to the prompts of a file", load: () => import("./generate.ts") },
   eval: { summary: "score the responses of a file", load: () => import("./eval.ts") },
   chat: { summary: "talk to a model", load: () => import("./chat.ts") },
+  data: { summary: "prepare datasets, show and check data files", load: () => import("./data.ts") },
   serve: { summary: "serve a model over HTTP, as OpenAI's API", load: () => import("./serve.ts") },
+  dashboard: { summary: "show runs in the browser", load: () => import("./dashboard.ts") },
+  export: { summary: "write the model of a checkpoint as a Hugging Face folder", load: () => import("./export.ts") },
+  doctor: { summary: "say what this machine has and lacks for training", load: () => import("./doctor.ts") },
+  completion: {
+    summary: "print a script that completes commands in a shell",
+    load: async () => {
+      const { complete } = await import("./completion.ts");
+      return { run: (call) => complete(call, verbs) };
+    },
+  },
 };
 
 /** Run the program; returns the exit code. */

@@ -1,8 +1,8 @@
 /**
  * The keys of `trainer.` for `trainyard ppo`: how long, how often, where to and on what.
  *
- * Defaults are verl's, except `device` (cpu) and `logger` ([console,file]). `seed`, `threads`, `engine` and
- * `max_skipped_updates` are ours.
+ * Defaults are verl's, except `device` (cpu) and `logger` ([console,file]). `seed`, `threads`, `engine`,
+ * `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
 import { bool, field, int, name, nullable, path } from "./field.ts";
 import { everySteps } from "./ppo-values.ts";
@@ -30,6 +30,16 @@ export const trainer = {
     int(0),
     10,
     "Stop when so many updates in a row had a gradient that is not finite; 0 for at the first.",
+  ),
+  best_metric: field(
+    nullable(name),
+    null,
+    "Validation metric, such as val-core/openai/gsm8k/acc/mean@1: the actor with its highest value is kept in best/.",
+  ),
+  logged_tokens: field(
+    int(0),
+    2048,
+    "Response tokens of a step that rollouts.jsonl keeps, in whole groups; 0 for none.",
   ),
   logger: { ...sft.logger, doc: "Where metrics go: console, file, tensorboard, wandb, mlflow." },
   log_val_generations: field(int(0), 0, "Validation samples that go to the loggers as a table."),

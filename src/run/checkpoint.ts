@@ -5,12 +5,13 @@
  * two of these leaves the earlier checkpoint in charge. A folder that goes is first renamed away, so no kill leaves a
  * half-deleted one under a good name. `state.json` marks a folder as ours and whole.
  */
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
-import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../util/files.ts";
+import { explainWrite, temporaryName, writeFileAtomic } from "../util/files.ts";
+import { restoreAside, writeFolder } from "../util/folders.ts";
 import { info, warn } from "../util/log.ts";
-import { asidePath, asideStepOf, checkpointPath, isLeftover, pointerPath, statePath, stepOf } from "./names.ts";
+import { checkpointPath, isLeftover, pointerPath, statePath, stepOf } from "./names.ts";
 
 /** A saved moment of training: weights and optimizer in `dir`, everything else in `state`. */
 export type Checkpoint = { readonly step: number; readonly dir: string; readonly state: unknown };
@@ -25,22 +26,19 @@ export async function saveCheckpoint(
   { write, state }: { write: (dir: string) => Promise<void>; state: unknown },
 ): Promise<void> {
   const target = checkpointPath(dir, step);
-  const temporary = temporaryName(target);
   try {
-    await mkdir(temporary, { recursive: true });
-    await write(temporary);
-    await writeFile(statePath(temporary), `${JSON.stringify(state, null, 2)}\n`);
-    await syncTree(temporary);
-    await putInPlace(temporary, dir, step);
+    await writeFolder(target, async (temporary) => {
+      await write(temporary);
+      await writeFile(statePath(temporary), `${JSON.stringify(state, null, 2)}\n`);
+    });
     await writePointer(dir, step);
   } catch (error) {
-    await rm(temporary, { recursive: true, force: true }).catch(() => {});
     throw explainSave(target, error);
   }
 }
 
 /** Name the checkpoint, not the file under a temporary name that the disk refused. */
-function explainSave(target: string, error: unknown): unknown {
+export function explainSave(target: string, error: unknown): unknown {
   const reason = error instanceof UserError ? error.cause : error;
   const explained = explainWrite(target, reason);
   return explained === reason ? error : explained;
@@ -117,31 +115,12 @@ export async function pointAt(dir: string, start: Checkpoint | null): Promise<vo
   info(`Starting over in ${dir}: the checkpoints that are there stay until newer ones replace them.`);
 }
 
-/** Remove what a killed process left under temporary names. */
+/** Remove what a killed process left under temporary names, and finish what it began to replace. */
 export async function clearLeftovers(dir: string): Promise<void> {
+  await restoreAside(dir);
   for (const name of await readdir(dir)) {
-    const step = asideStepOf(name);
-    const isReplaced = step !== null && (await stepsIn(dir)).includes(step);
-    if (isLeftover(name) || isReplaced) await rm(join(dir, name), { recursive: true, force: true });
-    else if (step !== null) await rename(join(dir, name), checkpointPath(dir, step)); // its successor never came
+    if (isLeftover(name)) await rm(join(dir, name), { recursive: true, force: true });
   }
-}
-
-/** Rename a finished folder to its name; one that has the name already waits aside until that is done. */
-async function putInPlace(temporary: string, dir: string, step: number): Promise<void> {
-  const target = checkpointPath(dir, step);
-  const aside = asidePath(dir, step);
-  const replaces = (await stepsIn(dir)).includes(step);
-  await rm(aside, { recursive: true, force: true });
-  if (replaces) await rename(target, aside);
-  try {
-    await rename(temporary, target);
-  } catch (error) {
-    if (replaces) await rename(aside, target);
-    throw error;
-  }
-  await syncDirectory(dir);
-  if (replaces) await rm(aside, { recursive: true, force: true });
 }
 
 async function writePointer(dir: string, step: number): Promise<void> {
@@ -180,23 +159,4 @@ async function stepsIn(dir: string): Promise<number[]> {
     .map(stepOf)
     .filter((step) => step !== null)
     .sort((a, b) => a - b);
-}
-
-/** Flush every file below `dir`, then the folders that name them. */
-async function syncTree(dir: string): Promise<void> {
-  for (const entry of await readdir(dir, { withFileTypes: true })) {
-    const path = join(dir, entry.name);
-    if (entry.isDirectory()) await syncTree(path);
-    else if (entry.isFile()) await syncFile(path);
-  }
-  await syncDirectory(dir);
-}
-
-async function syncFile(path: string): Promise<void> {
-  const file = await open(path, "r");
-  try {
-    await file.sync();
-  } finally {
-    await file.close();
-  }
 }

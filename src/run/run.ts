@@ -3,22 +3,32 @@
  *
  * Claiming it finds where training starts and changes nothing, so that whatever turns out to be wrong (weights, data,
  * device) costs an earlier run no byte. `begin` then brings the folder to that moment: the pointer names the start, and
- * the metrics end at its step. From then on the order is: log the metrics of step N, then save checkpoint N. A kill
+ * metrics and rollouts end at its step. From then on the order is: log what step N did, then save checkpoint N. A kill
  * between the two repeats step N; the other order would lose its metrics.
  */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { mkdir, rmdir } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { mkdir, rmdir, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
 import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
+import { writeFolder } from "../util/folders.ts";
 import { mirrorTo, warn } from "../util/log.ts";
 import type { Checkpoint, ResumeMode } from "./checkpoint.ts";
-import { clearLeftovers, findStart, latestCheckpoint, pointAt, prune, saveCheckpoint } from "./checkpoint.ts";
+import {
+  clearLeftovers,
+  explainSave,
+  findStart,
+  latestCheckpoint,
+  pointAt,
+  prune,
+  saveCheckpoint,
+} from "./checkpoint.ts";
+import { JsonLinesFile } from "./json-lines.ts";
 import type { Lock } from "./lock.ts";
 import { takeLock } from "./lock.ts";
 import type { Metrics } from "./metrics.ts";
-import { MetricsFile } from "./metrics.ts";
-import { configPath, lockPath, logPath } from "./names.ts";
+import { bestPath, configPath, lockPath, logPath, metricsPath, rolloutsPath, skippedPath } from "./names.ts";
+import { type NewGroup, type RolloutKind, rolloutRecord } from "./rollouts.ts";
 
 export type RunOptions = {
   /** `trainer.resume_mode`; auto goes on from the latest checkpoint if there is one. */
@@ -82,8 +92,9 @@ export class RunClaim {
       // A kill may have come between a save and its deletions. Starting over deletes nothing before the first save.
       if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
       await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
-      const metrics = await MetricsFile.open(dir, start?.step ?? null);
-      this.#run = new Run({ dir, start, keep, metrics, stopLog: mirrorLog(dir) });
+      const metrics = await JsonLinesFile.open(metricsPath(dir), start?.step ?? null);
+      const rollouts = await JsonLinesFile.open(rolloutsPath(dir), start?.step ?? null);
+      this.#run = new Run({ dir, start, keep, metrics, rollouts, stopLog: mirrorLog(dir) });
       return this.#run;
     } catch (error) {
       throw explainWrite(dir, error);
@@ -118,7 +129,8 @@ type Parts = {
   readonly dir: string;
   readonly start: Checkpoint | null;
   readonly keep: number | null;
-  readonly metrics: MetricsFile;
+  readonly metrics: JsonLinesFile;
+  readonly rollouts: JsonLinesFile;
   readonly stopLog: () => void;
 };
 
@@ -138,19 +150,55 @@ export class Run {
 
   /** Append the metrics of a step; a value that is not finite is written as null. */
   async logMetrics(step: number, data: Metrics): Promise<void> {
-    invariant(
-      step > this.#savedStep,
-      `step ${step} is logged after checkpoint ${this.#savedStep}: a kill would lose it`,
-    );
-    await this.#parts.metrics.append(step, data);
+    this.#checkOrder(step);
+    await this.#parts.metrics.append(step, { data });
+  }
+
+  /** Append prompts of a step with their responses, for people to look at: the caller bounds how many. */
+  async logRollouts(step: number, kind: RolloutKind, groups: readonly NewGroup[]): Promise<void> {
+    this.#checkOrder(step);
+    await this.#parts.rollouts.append(step, rolloutRecord(kind, groups));
+  }
+
+  #checkOrder(step: number): void {
+    const saved = this.#savedStep;
+    invariant(step > saved, `step ${step} is logged after checkpoint ${saved}: a kill would lose it`);
   }
 
   /** Save a checkpoint: `write` fills a folder with weights and optimizer, `state` is everything else. */
   async saveCheckpoint(step: number, write: (dir: string) => Promise<void>, state: unknown): Promise<void> {
-    await this.#parts.metrics.sync(); // a checkpoint never stands for steps whose metrics a power cut can take
+    // A checkpoint never stands for steps whose lines a power cut can take.
+    await Promise.all([this.#parts.metrics.sync(), this.#parts.rollouts.sync()]);
     await saveCheckpoint(this.dir, step, { write, state });
     this.#savedStep = step;
     if (this.#parts.keep !== null) await prune(this.dir, this.#parts.keep);
+  }
+
+  /** Keep a model beside the checkpoints, in the place of the best so far; `about` says which and why. */
+  async saveBest(write: (dir: string) => Promise<void>, about: unknown): Promise<void> {
+    await this.#saveBeside(bestPath(this.dir), "best.json", { write, about });
+  }
+
+  /** Keep what a step that went wrong was computed from; returns the folder. */
+  async saveSkipped(step: number, write: (dir: string) => Promise<void>, about: unknown): Promise<string> {
+    const target = skippedPath(this.dir, step);
+    await this.#saveBeside(target, "batch.json", { write, about });
+    return target;
+  }
+
+  async #saveBeside(
+    target: string,
+    name: string,
+    { write, about }: { write: (dir: string) => Promise<void>; about: unknown },
+  ): Promise<void> {
+    try {
+      await writeFolder(target, async (dir) => {
+        await write(dir);
+        await writeFile(join(dir, name), `${JSON.stringify(about)}\n`);
+      });
+    } catch (error) {
+      throw explainSave(target, error);
+    }
   }
 
   /** The checkpoint that `auto` would go on from now. */
@@ -161,6 +209,7 @@ export class Run {
   async close(): Promise<void> {
     this.#parts.stopLog();
     await this.#parts.metrics.close();
+    await this.#parts.rollouts.close();
   }
 }
 

@@ -34,7 +34,7 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
       batch.indices.map((index) => prompts.train[index]!),
       {
         ...{ sampling: samplingSettings(config, "train"), n, round: `step ${step} round ${rounds}`, signal },
-        onEpisode: (done, total) => progress.say(`sampling ${done}/${total}`),
+        say: (what) => progress.say(what),
       },
     );
     rounds++;
@@ -88,7 +88,7 @@ export async function greedyScores(scene: Scene, episodes: readonly Episode[], s
       round: `step ${step} greedy`,
       signal,
     },
-    onEpisode: (done, total) => progress.say(`sampling greedily ${done}/${total}`),
+    say: (what) => progress.say(`${what} (greedy)`),
   });
   const byGroup = new Map(groups.map(([group], i) => [group, greedy[i]!.score?.score ?? 0]));
   return episodes.map(({ group }) => byGroup.get(group)!);

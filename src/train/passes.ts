@@ -13,6 +13,8 @@ type Batch = { readonly episodes: readonly Episode[]; readonly mask: Rows };
 
 export type Measured = {
   readonly logprobs: Rows;
+  /** Of the actor only. */
+  readonly entropy: Rows | null;
   /** Where the estimator needs it. */
   readonly sumPiSquared: Rows | null;
   readonly metrics: Record<string, number>;
@@ -32,10 +34,10 @@ export async function logprobsOf(
   const phase = pass === "ref" ? "reference log-probs" : "log-probs";
   const options = { micro: microBatching(config, pass), temperature, onMicroBatch: progress.phase(phase) };
   const outputs = await model.forward(tokenRows(episodes, mask), heads, options);
-  const metrics: Record<string, number> =
-    pass === "ref" ? {} : { "actor/entropy": meanOver(responseRows(episodes, outputs, "entropy"), mask) };
+  const entropy = pass === "ref" ? null : responseRows(episodes, outputs, "entropy");
+  const metrics: Record<string, number> = entropy === null ? {} : { "actor/entropy": meanOver(entropy, mask) };
   const sumPiSquared = hasSums ? responseRows(episodes, outputs, "sumPiSquared") : null;
-  return { logprobs: responseRows(episodes, outputs, "logprobs"), sumPiSquared, metrics };
+  return { logprobs: responseRows(episodes, outputs, "logprobs"), entropy, sumPiSquared, metrics };
 }
 
 /** The critic's estimate at each response token. */
@@ -47,22 +49,31 @@ export async function valuesOf({ config, progress }: Scene, critic: Model, { epi
 /** Episodes whose log-probs are computed anew to check the sampler, where they are not all computed anyway. */
 const CHECKED = 8;
 
-/** How far the sampler's probabilities are from the trainer's, and the entropy of the tokens looked at. */
+export type Checked = {
+  readonly metrics: Record<string, number>;
+  /** Of the tokens looked at; null for the other episodes. */
+  readonly entropy: readonly (ArrayLike<number> | null)[];
+};
+
+/**
+ * How far the sampler's probabilities are from the trainer's, and the entropy of the tokens looked at: all where `old`
+ * has them, else those of the first of the rows `watched`.
+ */
 export async function checkSampler(
   scene: Scene,
-  { episodes, mask, oldLogprobs }: Batch & { readonly oldLogprobs: Rows | null },
-): Promise<Record<string, number>> {
-  const some = oldLogprobs === null ? episodes.slice(0, CHECKED) : episodes;
-  const seen = mask.slice(0, some.length);
-  const anew =
-    oldLogprobs === null
-      ? await logprobsOf(scene, scene.roles.actor, "old_log_prob", { episodes: some, mask: seen })
-      : null;
+  { episodes, mask, old, watched }: Batch & { readonly old: Measured | null; readonly watched: readonly number[] },
+): Promise<Checked> {
+  const rows = old === null ? watched.slice(0, CHECKED) : [...episodes.keys()];
+  const some = rows.map((row) => episodes[row]!);
+  const seen = rows.map((row) => mask[row]!);
+  const known = old ?? (await logprobsOf(scene, scene.roles.actor, "old_log_prob", { episodes: some, mask: seen }));
   const rolloutLogprobs = some.map(({ logprobs }) => logprobs);
-  return {
-    ...anew?.metrics,
-    ...samplerAgreement({ rolloutLogprobs, oldLogprobs: anew?.logprobs ?? oldLogprobs!, mask: seen }),
-  };
+  const entropy: (ArrayLike<number> | null)[] = episodes.map(() => null);
+  rows.forEach((row, i) => {
+    entropy[row] = known.entropy?.[i] ?? null;
+  });
+  const agreement = samplerAgreement({ rolloutLogprobs, oldLogprobs: known.logprobs, mask: seen });
+  return { metrics: { ...known.metrics, ...agreement }, entropy };
 }
 
 /** Whether a correction does anything at all. */

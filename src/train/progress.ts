@@ -1,20 +1,32 @@
 /**
  * The live line of a long run: the step, what is going on in it, and the time left. Only a terminal shows it; what a
- * step measured is for the trackers to show.
+ * step measured is for the trackers to show. Where one thing goes on for long, a line says so everywhere, once a minute.
  */
 import type { OnMicroBatch } from "../engine/contract.ts";
-import { status } from "../util/log.ts";
+import { formatSeconds } from "../util/format.ts";
+import { info, status } from "../util/log.ts";
 import { TimeLeft } from "../util/time-left.ts";
+
+/** How long one thing may go on before a line says that it does. */
+const HEARTBEAT_MS = 60_000;
 
 export class Progress {
   readonly #totalSteps: number;
   readonly #timeLeft: TimeLeft;
   #step = 0;
   #stepStart = 0;
+  #doing = "starting";
+  #since = performance.now();
+  readonly #heartbeat: NodeJS.Timeout;
 
   constructor(firstStep: number, totalSteps: number) {
     this.#totalSteps = totalSteps;
     this.#timeLeft = new TimeLeft(firstStep - 1, totalSteps);
+    this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS).unref();
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#heartbeat);
   }
 
   begin(step: number): void {
@@ -29,8 +41,16 @@ export class Progress {
 
   /** Name what is going on. */
   say(what: string): void {
+    if (what !== this.#doing) this.#since = performance.now();
+    this.#doing = what;
     const parts = [`step ${this.#step}/${this.#totalSteps}`, what, this.#timeLeft.text()];
     status(parts.filter((part) => part !== "").join(" · "));
+  }
+
+  #beat(): void {
+    const seconds = (performance.now() - this.#since) / 1000;
+    if (seconds * 1000 < HEARTBEAT_MS) return;
+    info(`Step ${this.#step}/${this.#totalSteps}: ${this.#doing}, for ${formatSeconds(seconds)} now.`);
   }
 
   /** The optimizer step is done, validating and saving are not: returns its timings as metrics. */

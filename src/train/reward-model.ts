@@ -86,7 +86,7 @@ export async function trainReward(config: RewardConfig, { signal, env }: TrainCo
     sayStart(start, dir);
 
     let measured: PreferenceResult["metrics"] | null = null;
-    const progress = new Progress(firstStep, totalSteps);
+    using progress = new Progress(firstStep, totalSteps);
     for (let step = firstStep; step <= totalSteps; step++) {
       const { indices, isEpochEnd } = loader.next();
       const batch = indices.map((index) => train[index]!);

@@ -4,6 +4,7 @@
  * Opened in an order in which mistakes show early: data and config before models, models before the run folder changes.
  */
 import { createHash } from "node:crypto";
+import { rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { findAdvantage } from "../algos/advantages.ts";
@@ -15,10 +16,12 @@ import { encodePrompt, loadRlRows, type RlRow } from "../data/rl-rows.ts";
 import type { Engine, Model } from "../engine/contract.ts";
 import { readConfig } from "../models/config.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
+import { rolloutWeightsPath } from "../run/names.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { counted, formatCount } from "../util/format.ts";
 import { info } from "../util/log.ts";
+import { Best } from "./best.ts";
 import type { TrainContext } from "./context.ts";
 import { openServers } from "./rollout-servers.ts";
 import type { Player } from "./rollouts.ts";
@@ -33,6 +36,8 @@ const RlState = z.object({
   klControl: z.custom<KlControl>((value) => typeof value === "object" && value !== null && "kl_coef" in value),
   /** Steps in a row with an update that was skipped. */
   skippedInARow: z.number(),
+  /** The best validation so far, where one is asked for. */
+  best: Best.nullable(),
 });
 export type RlState = z.infer<typeof RlState>;
 
@@ -123,7 +128,7 @@ export async function openRoles(
   if (config.critic.enable) {
     const { path, tokenizer_path: ofCritic } = config.critic.model;
     const own = await fetchModel(path, context);
-    await checkSameTokens(own, folder);
+    await checkSameTokens(own, { folder, tokenizer });
     critic = await engine.open({
       ...{ folder: start === null ? own : criticDir(start.dir), head: "value", seed: config.trainer.seed },
       tokenizerFolder: ofCritic === null ? own : await fetchModel(ofCritic, context),
@@ -137,14 +142,27 @@ export async function openRoles(
 }
 
 /** A critic reads the actor's tokens, so it must mean the same by them. */
-async function checkSameTokens(critic: string, actor: string): Promise<void> {
+async function checkSameTokens(critic: string, { folder: actor, tokenizer }: TokensOf): Promise<void> {
   const [ofCritic, ofActor] = [await readConfig(critic), await readConfig(actor)];
-  if (ofCritic.vocabSize >= ofActor.vocabSize) return;
-  throw new UserError(
-    `The critic ${critic} has a vocabulary of ${ofCritic.vocabSize} and the actor ${actor} one of ${ofActor.vocabSize}: ` +
-      "it would not know all of the actor's tokens. Choose a critic with the same tokenizer.",
-  );
+  if (ofCritic.vocabSize < ofActor.vocabSize)
+    throw new UserError(
+      `The critic ${critic} has a vocabulary of ${ofCritic.vocabSize} and the actor ${actor} one of ${ofActor.vocabSize}: ` +
+        "it would not know all of the actor's tokens. Choose a critic with the same tokenizer.",
+    );
+  const hasTokenizer = await stat(join(critic, "tokenizer.json")).catch(() => null);
+  if (hasTokenizer === null) return;
+  const other = await loadTokenizer(critic);
+  for (let id = 0; id < tokenizer.vocabSize; id++) {
+    const [own, theirs] = [tokenizer.tokenText(id), id < other.vocabSize ? other.tokenText(id) : undefined];
+    if (own === theirs) continue;
+    throw new UserError(
+      `The critic ${critic} has another tokenizer than the actor ${actor}: the token ${id} is ${JSON.stringify(own)} to the ` +
+        `actor and ${theirs === undefined ? "unknown" : JSON.stringify(theirs)} to the critic. Choose a critic with the same tokenizer.`,
+    );
+  }
 }
+
+type TokensOf = Pick<Prompts, "folder" | "tokenizer">;
 
 /** Write the roles into a checkpoint. */
 export async function saveRoles({ actor, critic }: Roles, dir: string): Promise<void> {
@@ -157,7 +175,7 @@ export async function saveRoles({ actor, critic }: Roles, dir: string): Promise<
 
 /** Where a run starts. */
 export function stateAt(start: Checkpoint | null, config: PpoConfig, loader: Loader, fingerprint: string): RlState {
-  if (start === null) return { loader: null, fingerprint, klControl: klSettings(config), skippedInARow: 0 };
+  if (start === null) return { loader: null, fingerprint, klControl: klSettings(config), skippedInARow: 0, best: null };
   const parsed = RlState.safeParse(start.state);
   if (!parsed.success) {
     throw new UserError(
@@ -194,13 +212,16 @@ type PlayerNeeds = {
 export async function openPlayer(config: PpoConfig, needs: PlayerNeeds, context: TrainContext): Promise<OpenPlayer> {
   const { actor, tokenizer, engine, dir } = needs;
   const urls = config.actor_rollout_ref.rollout.base_url ?? [];
-  const servers = urls.length === 0 ? null : await openServers(urls, join(dir, "rollout_weights"), context);
+  const weights = rolloutWeightsPath(dir);
+  const servers = urls.length === 0 ? null : await openServers(urls, weights, context);
   const scoring = await openScoring({ config, engine, tokenizer }, context);
-  await servers?.push(actor);
   return {
     ...{ config, tokenizer, scoring, model: servers?.remote ?? actor, isActor: servers === null },
     push: async (model) => servers?.push(model),
-    [Symbol.asyncDispose]: () => scoring.close(),
+    [Symbol.asyncDispose]: async () => {
+      await scoring.close();
+      if (servers !== null) await rm(weights, { recursive: true, force: true });
+    },
   };
 }
 

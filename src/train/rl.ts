@@ -22,10 +22,12 @@ import type { PpoConfig } from "../config/ppo.ts";
 import { actorSettings, advantageSettings, correctionSettings, criticSettings } from "../config/ppo-settings.ts";
 import { Loader, type LoaderState } from "../data/loader.ts";
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
+import type { NewGroup } from "../run/rollouts.ts";
 import { claimRun } from "../run/run.ts";
 import { dumpSamples } from "../track/samples.ts";
-import { clearStatus, info } from "../util/log.ts";
+import { clearStatus, info, warn } from "../util/log.ts";
 import { Random } from "../util/random.ts";
+import { betterBest } from "./best.ts";
 import { Clock } from "./clock.ts";
 import type { TrainContext } from "./context.ts";
 import { componentsOf, type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
@@ -43,10 +45,11 @@ import {
   stateAt,
 } from "./rl-setup.ts";
 import { unlessStopped } from "./rollouts.ts";
-import type { Scene } from "./scene.ts";
+import type { Scene, Skipped } from "./scene.ts";
 import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./supervised.ts";
-import { type Lesson, update, updateOptions } from "./update.ts";
+import { type Lesson, plainRow, update, updateOptions } from "./update.ts";
 import { samplesOf, validate } from "./validate.ts";
+import { rolloutGroups, watchedRows } from "./watch.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
@@ -68,25 +71,40 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     const firstStep = (start?.step ?? 0) + 1;
     if (start !== null && firstStep > totalSteps && !trainer.val_only)
       return sayFinished(start.step, totalSteps, actorDir(start.dir));
-    let { klControl, skippedInARow } = stateAt(start, config, loader, prompts.fingerprint);
+    let { klControl, skippedInARow, best } = stateAt(start, config, loader, prompts.fingerprint);
     const roles = await openRoles(config, prompts, { engine, start }, context);
     await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
     await using trackers = await trackRun(config, { start, totalSteps, env: context.env });
     const run = await claim.begin(config);
     announce(config, prompts, roles, totalSteps);
     sayStart(start, run.dir);
+    await player.push(roles.actor);
 
-    const progress = new Progress(firstStep, totalSteps);
+    using progress = new Progress(firstStep, totalSteps);
     const { signal } = context;
-    const check = (step: number, until: AbortSignal) =>
-      validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
+    const check = async (step: number, until: AbortSignal) => {
+      const checked = await validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
+      if (step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
+      const better = trainer.best_metric && betterBest(trainer.best_metric, { step, metrics: checked.metrics, best });
+      if (better) {
+        best = better;
+        await run.saveBest((dir) => roles.actor.save(dir), { metric: trainer.best_metric, ...better });
+      }
+      return checked.metrics;
+    };
+    const keepSkipped = async (step: number, { model, rows, ...about }: Skipped) => {
+      if (skippedInARow > 0) return; // the first of a row of them tells most
+      const kept = await run.saveSkipped(step, (dir) => model.save(dir), { step, ...about, rows: rows.map(plainRow) });
+      warn(`The weights and the batch of an update without a finite gradient (${about.gradNorm}) are in ${kept}.`);
+    };
     const log = async (step: number, metrics: Record<string, number>) => {
       await run.logMetrics(step, metrics);
       trackers.log(step, metrics);
     };
     const save = async (step: number, position: LoaderState) => {
       progress.say("saving");
-      const state: RlState = { loader: position, fingerprint: prompts.fingerprint, klControl, skippedInARow };
+      const { fingerprint } = prompts;
+      const state: RlState = { loader: position, fingerprint, klControl, skippedInARow, best };
       await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
       savedStep = step;
     };
@@ -105,7 +123,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
       await log(0, await check(0, signal));
     for (let step = firstStep; step <= totalSteps; step++) {
       progress.begin(step);
-      const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, signal };
+      const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, keepSkipped, signal };
       const position = loader.state();
       const taken = await unlessStopped(signal, takeStep(scene, step, klControl));
       if (taken === null) {
@@ -120,6 +138,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
       const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
       const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step, NEVER) : {};
       progress.end();
+      await run.logRollouts(step, "train", taken.rollouts);
       await log(step, { ...taken.metrics, ...validated });
 
       if (signal.aborted || isDue(trainer.save_freq)) await save(step, loader.state());
@@ -137,7 +156,12 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
 /** Validation of a step that is learnt is not cut short: the step's metrics are those of an unbroken run. */
 const NEVER = AbortSignal.any([]);
 
-type Taken = { readonly metrics: Record<string, number>; readonly klControl: KlControl; readonly hasSkipped: boolean };
+type Taken = {
+  readonly metrics: Record<string, number>;
+  readonly rollouts: NewGroup[];
+  readonly klControl: KlControl;
+  readonly hasSkipped: boolean;
+};
 
 /** One step: gen with reward, old_log_prob, ref, values, adv, update_critic, update_actor. */
 async function takeStep(scene: Scene, step: number, klControl: KlControl): Promise<Taken> {
@@ -161,11 +185,9 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
     ? await clock.time("old_log_prob", () => logprobsOf(scene, actor, "old_log_prob", { episodes, mask }))
     : null;
   const oldLogprobs = old?.logprobs ?? rolloutLogprobs;
-  Object.assign(
-    metrics,
-    old?.metrics,
-    await checkSampler(scene, { episodes, mask, oldLogprobs: old?.logprobs ?? null }),
-  );
+  const watched = watchedRows(config, episodes, `step ${step}`);
+  const checked = await checkSampler(scene, { episodes, mask, old, watched });
+  Object.assign(metrics, checked.metrics);
   const ref = reference && (await clock.time("ref", () => logprobsOf(scene, reference, "ref", { episodes, mask })));
   const values = critic && (await clock.time("values", () => valuesOf(scene, critic, { episodes, mask })));
 
@@ -181,26 +203,26 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
       : null;
     mask = corrected?.mask ?? mask;
     Object.assign(metrics, penalized.metrics, corrected?.metrics);
-    const given = {
+    const evidence = {
       ...{ rewards: penalized.rewards, mask, groups: groupsOf(episodes), oldLogprobs },
       ...{ ...(values && { values }), ...(baselines && { baselines }) },
       ...(old?.sumPiSquared && { sumPiSquared: old.sumPiSquared }),
       ...{ components: componentsOf(episodes, algorithm.gdpo_reward_keys) },
       ...(corrected?.weights && { rolloutWeights: corrected.weights }),
     };
-    const estimate = estimator.compute(given, advantageSettings(config));
+    const estimate = estimator.compute(evidence, advantageSettings(config));
     return { ...penalized, ...estimate, weights: corrected?.weights ?? null };
   });
   Object.assign(metrics, batchMetrics(scene, episodes, { mask, scores, rewards, advantages, returns, values }));
 
-  const known: Record<string, Rows | null> = {
+  const given: Record<string, Rows | null> = {
     ...{ oldLogprobs, refLogprobs: ref?.logprobs ?? null, oldValues: values },
     ...{ advantages, returns, rolloutWeights: weights },
   };
   const chosen = algorithm.use_pf_ppo ? filtered(config, scores, step) : [...episodes.keys()];
   const lesson = (rows: readonly number[], loss: Lesson["loss"]): Lesson => ({
     mask: rows.map((row) => mask[chosen[row]!]!),
-    extra: Object.fromEntries(loss.extra.map((name) => [name, rows.map((row) => known[name]?.[chosen[row]!] ?? [])])),
+    extra: Object.fromEntries(loss.extra.map((name) => [name, rows.map((row) => given[name]?.[chosen[row]!] ?? [])])),
     loss,
   });
   const pupils = chosen.map((row) => episodes[row]!);
@@ -222,14 +244,14 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
       if (!corrected) return lesson(rows, loss);
       // In bypass mode the correction is that of the policy as it is now, so it is computed before each update.
       const own = rows.map((row) => pupils[row]!);
-      const given = lesson(rows, loss);
-      const now = await logprobsOf(scene, actor, "old_log_prob", { episodes: own, mask: given.mask });
+      const plain = lesson(rows, loss);
+      const now = await logprobsOf(scene, actor, "old_log_prob", { episodes: own, mask: plain.mask });
       const rollout = own.map(({ logprobs }) => logprobs);
       const result = correctUpdate(
-        { trainingLogprobs: now.logprobs, rolloutLogprobs: rollout, mask: given.mask },
+        { trainingLogprobs: now.logprobs, rolloutLogprobs: rollout, mask: plain.mask },
         correction,
       );
-      const extra = { ...given.extra, ...(result.weights && { rolloutWeights: result.weights }) };
+      const extra = { ...plain.extra, ...(result.weights && { rolloutWeights: result.weights }) };
       return { ...result, extra, loss: lossOf(result.weights !== null) };
     };
     const done = await clock.time("update_actor", () =>
@@ -249,7 +271,10 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
   Object.assign(metrics, { "training/global_step": step });
   Object.assign(metrics, timingMetrics(seconds, { promptTokens, responseTokens }));
   Object.assign(metrics, throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }));
-  return { metrics, klControl: control, hasSkipped };
+  const { tokenizer } = scene.prompts;
+  const known = { advantages, entropy: checked.entropy };
+  const rollouts = trainer.logged_tokens > 0 ? rolloutGroups(episodes, watched, { tokenizer, known }) : [];
+  return { metrics, rollouts, klControl: control, hasSkipped };
 }
 
 /** A loss of the distribution that the sampler draws from. */

@@ -28,7 +28,8 @@ export type Order = {
   /** Names the round: `step 12`, `validation 12`; with the seed it decides what is drawn. */
   readonly round: string;
   readonly signal: AbortSignal;
-  readonly onEpisode: (done: number, total: number) => void;
+  /** Called with what is going on: sampling, then waiting for rewards. */
+  readonly say: (what: string) => void;
 };
 
 /** Sample and score; the episodes of a prompt stand side by side, prompts in their order. */
@@ -36,26 +37,35 @@ export async function rollOut(player: Player, rows: readonly RlRow[], order: Ord
   const { rollout } = player.config.actor_rollout_ref;
   const random = new Random(rollout.seed ?? player.config.trainer.seed, order.round);
   const total = rows.length * order.n;
-  let [ended, done] = [0, 0];
+  let [ended, scored] = [0, 0];
+  const report = () =>
+    order.say(
+      ended < total
+        ? `sampling ${ended}/${total}`
+        : `waiting for the rewards of ${total - scored} of ${total} responses`,
+    );
   const groups = rows.map(async (row, index) => {
     const promptIds = promptOf(player, row);
     const promptText = player.tokenizer.decode(promptIds);
-    const scored: Promise<Episode>[] = [];
+    const episodes: Promise<Episode>[] = [];
     await player.model.sample({
       ...order.sampling,
       ...{ prompt: promptIds, n: order.n, seed: random.bits(), wantsText: true, signal: order.signal },
       onSample: ({ index: place, ids, logprobs, text }) => {
         const group = `${order.round}/${index}`;
         const sample: Unscored = { group, place, row, promptIds, promptText, responseIds: ids, text, logprobs };
-        scored[place] = player.scoring.score(sample, order.signal).then((score) => {
-          order.onEpisode(++done, total);
+        episodes[place] = player.scoring.score(sample, order.signal).then((score) => {
+          scored++;
+          if (scored < total) report();
           return { ...sample, score };
         });
-        scored[place].catch(() => undefined); // awaited below, once all samples of the prompt have ended
-        if (++ended === total) player.scoring.endRound();
+        episodes[place].catch(() => undefined); // awaited below, once all samples of the prompt have ended
+        ended++;
+        report();
+        if (ended === total) player.scoring.endRound();
       },
     });
-    return await Promise.all(scored);
+    return await Promise.all(episodes);
   });
   return (await Promise.all(groups)).flat();
 }

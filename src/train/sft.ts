@@ -86,7 +86,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
     announce({ config, model, train, validation, totalSteps });
     sayStart(start, dir);
 
-    const progress = new Progress(firstStep, totalSteps);
+    using progress = new Progress(firstStep, totalSteps);
     for (let step = firstStep; step <= totalSteps; step++) {
       const batch = loader.next();
       const rows = batch.indices.map((index) => train[index]!);

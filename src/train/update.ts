@@ -8,11 +8,11 @@ import { batchScalars, type TracedLoss } from "../algos/aggregate.ts";
 import type { Rows } from "../algos/batch.ts";
 import { meanOf } from "../algos/metrics.ts";
 import { microBatching } from "../config/ppo-settings.ts";
-import type { MicroBatching, Model, OnMicroBatch, OptimizerStep } from "../engine/contract.ts";
+import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenRow } from "../engine/contract.ts";
 import { learningRate } from "../nn/schedule.ts";
 import { Random } from "../util/random.ts";
 import { type Episode, tokenRows } from "./episode.ts";
-import type { Scene } from "./scene.ts";
+import type { Scene, Skipped } from "./scene.ts";
 import { scheduleOf } from "./supervised.ts";
 
 /** What a mini-batch learns from: one row per episode in every list. */
@@ -35,13 +35,11 @@ export type UpdateOptions = {
   readonly responseLength: number;
   readonly optimizer: OptimizerStep;
   readonly onMicroBatch: OnMicroBatch;
+  /** Called with an update that changed nothing, before the next one. */
+  readonly onSkipped: (skipped: Skipped) => Promise<void>;
 };
 
-export type UpdateResult = {
-  readonly metrics: Record<string, number>;
-  readonly updates: number;
-  readonly skipped: number;
-};
+export type UpdateResult = { readonly metrics: Record<string, number>; readonly skipped: number };
 
 /** Train on the episodes; `teach` says what the mini-batch of these episodes learns, just before it does. */
 export async function update(
@@ -52,7 +50,6 @@ export async function update(
 ): Promise<UpdateResult> {
   const { name, miniBatch, epochs, shuffleSeed, micro, responseLength, optimizer, onMicroBatch } = options;
   const measured = new Map<string, number[]>();
-  let updates = 0;
   let skipped = 0;
   for (let epoch = 0; epoch < epochs; epoch++) {
     const order =
@@ -72,17 +69,24 @@ export async function update(
       const { gradNorm, isSkipped } = await model.step(optimizer);
       const learnt = { ...known, ...metrics, [`${name}/loss`]: total!, [`${name}/grad_norm`]: gradNorm };
       for (const [key, value] of Object.entries(learnt)) measured.set(key, [...(measured.get(key) ?? []), value]);
-      updates++;
-      skipped += Number(isSkipped);
+      if (!isSkipped) continue;
+      skipped++;
+      await options.onSkipped({ role: name, model, gradNorm, loss: loss.key, scalars, rows: batch });
     }
   }
   const metrics = Object.fromEntries([...measured].map(([key, values]) => [key, meanOf(values)!]));
-  return { metrics: { ...metrics, [`${name}/lr`]: optimizer.lr }, updates, skipped };
+  return { metrics: { ...metrics, [`${name}/lr`]: optimizer.lr }, skipped };
 }
+
+/** A row as JSON holds it; a number that is not finite becomes null there. */
+export const plainRow = ({ ids, mask, extra = {} }: TokenRow) => ({
+  ...{ ids: [...ids], mask: Array.from(mask) },
+  extra: Object.fromEntries(Object.entries(extra).map(([name, values]) => [name, Array.from(values)])),
+});
 
 /** How the config says that a role is updated at a step. */
 export function updateOptions(
-  { config, progress, totalSteps }: Scene,
+  { config, progress, totalSteps, keepSkipped }: Scene,
   name: "actor" | "critic",
   step: number,
 ): UpdateOptions {
@@ -102,5 +106,6 @@ export function updateOptions(
       maxNorm: role.grad_clip,
     },
     onMicroBatch: progress.phase(`updating the ${name}`),
+    onSkipped: (skipped) => keepSkipped(step, skipped),
   };
 }

@@ -3,12 +3,14 @@ import { type Info, validationMetrics } from "../algos/validation-metrics.ts";
 import { samplingSettings } from "../config/ppo-settings.ts";
 import type { RlRow } from "../data/rl-rows.ts";
 import { rewardColumns } from "../rewards/placement.ts";
+import type { NewGroup } from "../run/rollouts.ts";
 import { chooseSamples, dumpSamples, type Sample } from "../track/samples.ts";
 import type { Tracker } from "../track/tracker.ts";
 import { UserError } from "../util/errors.ts";
 import type { Episode } from "./episode.ts";
 import type { Progress } from "./progress.ts";
 import { type Player, rollOut } from "./rollouts.ts";
+import { rolloutGroups, watchedRows } from "./watch.ts";
 
 type Validation = {
   readonly step: number;
@@ -17,12 +19,10 @@ type Validation = {
   readonly signal: AbortSignal;
 };
 
+type Validated = { readonly metrics: Record<string, number>; readonly rollouts: NewGroup[] };
+
 /** Answer and score the rows; the metrics are those of `val-core/…` and `val-aux/…`. */
-export async function validate(
-  player: Player,
-  rows: readonly RlRow[],
-  at: Validation,
-): Promise<Record<string, number>> {
+export async function validate(player: Player, rows: readonly RlRow[], at: Validation): Promise<Validated> {
   const { step, progress, tracker, signal } = at;
   const { trainer, actor_rollout_ref: all } = player.config;
   const episodes = await rollOut(player, rows, {
@@ -32,7 +32,7 @@ export async function validate(
       round: `validation ${step}`,
       signal,
     },
-    onEpisode: (done, total) => progress.say(`validating ${done}/${total}`),
+    say: (what) => progress.say(`validation: ${what}`),
   });
   const scored = episodes.filter(({ score }) => score !== null);
   if (scored.length === 0)
@@ -42,13 +42,14 @@ export async function validate(
   if (trainer.validation_data_dir !== null) await dumpSamples(trainer.validation_data_dir, step, samples);
   const columns = rewardColumns(scored.map(({ score }) => score!));
   const infos = Object.entries(columns).filter((entry): entry is [string, Info[]] => entry[1].every(isInfo));
-  return {
-    ...validationMetrics({
-      dataSources: scored.map(({ row }) => row.dataSource),
-      uids: scored.map(({ group }) => group),
-      infos: { reward: scored.map(({ score }) => score!.score), ...Object.fromEntries(infos) },
-    }),
-  };
+  const metrics = validationMetrics({
+    dataSources: scored.map(({ row }) => row.dataSource),
+    uids: scored.map(({ group }) => group),
+    infos: { reward: scored.map(({ score }) => score!.score), ...Object.fromEntries(infos) },
+  });
+  // The same prompts every time, so that their answers can be compared.
+  const watched = trainer.logged_tokens > 0 ? watchedRows(player.config, scored, "validation") : [];
+  return { metrics: { ...metrics }, rollouts: rolloutGroups(scored, watched, player) };
 }
 
 const isInfo = (value: unknown): value is Info =>

@@ -1,0 +1,130 @@
+/**
+ * The rows of a file as a trainer would read them, without training.
+ *
+ * There is one check per verb that reads rows (`data-check-*.ts`). Every row goes through the reader that the verb
+ * itself uses, with the verb's own config, and what the reader says is a finding. Without a model a stand-in takes the
+ * place of the tokenizer, and what depends on tokens or on a chat template is not checked.
+ */
+import { homedir } from "node:os";
+import type { Tree } from "../config/field.ts";
+import type { Entry } from "../config/overrides.ts";
+import { resolve } from "../config/resolve.ts";
+import type { Schema } from "../config/schema.ts";
+import { placeOf, type Row } from "../data/row.ts";
+import { type ModelConfig, readConfig } from "../models/config.ts";
+import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
+import { fetchModel } from "../train/sft-data.ts";
+import { UserError } from "../util/errors.ts";
+import { clearStatus, info, status } from "../util/log.ts";
+import type { Call } from "./call.ts";
+import type { Findings } from "./data-findings.ts";
+import { standIn } from "./data-stand-in.ts";
+
+/** What to check, and with which settings. */
+export type CheckTask = {
+  readonly file: string;
+  /** All rows of it. */
+  readonly rows: readonly Row[];
+  /** The columns that occur in it. */
+  readonly columns: readonly string[];
+  /** A folder or hub id; null to check without one. */
+  readonly model: string | null;
+  readonly overrides: readonly Entry[];
+  readonly env: Call["env"];
+  readonly signal: AbortSignal;
+};
+
+/** Looks at the rows that the verb would use; returns how many those are. */
+export type Check = (task: CheckTask, findings: Findings) => Promise<number>;
+
+/** Keys that the file and the model stand for, and values for keys that training needs and a check does not. */
+type Fixed = { readonly modelKey: string; readonly keys: Readonly<Record<string, unknown>> };
+
+/** The config that the verb would have; its mistakes are thrown as the verb would throw them. */
+export function configOf<T extends Tree, Config>(
+  { model, overrides, env }: CheckTask,
+  schema: Schema<T, Config>,
+  { modelKey, keys }: Fixed,
+): { config: Config; hasModel: boolean } {
+  const taken = overrides.find(({ path }) => Object.hasOwn(keys, path));
+  if (taken !== undefined)
+    throw new UserError(`\`${taken.path}\` is not set here: the rows are those of the file that is checked.`);
+  const isNamed = overrides.some(({ path, op }) => path === modelKey && op === "set");
+  const fixed = { ...keys, ...(isNamed ? {} : { [modelKey]: model ?? "no-model" }) };
+  const entries = Object.entries(fixed).map(
+    ([path, value]): Entry => ({ path, op: "set", value, where: "on the command line" }),
+  );
+  const { config, notices } = resolve(schema, [entries, overrides], { home: homedir(), env });
+  for (const notice of notices) info(notice);
+  return { config, hasModel: isNamed || model !== null };
+}
+
+/** The tokenizer to check with; `model` is null where it is the stand-in. */
+export type Reading = { readonly tokenizer: Tokenizer; readonly model: ModelConfig | null };
+
+/** Read what is small of a model: its tokenizer and its config. */
+export async function openReading(
+  paths: { readonly path: string; readonly tokenizerPath: string | null } | null,
+  { env, signal }: CheckTask,
+  findings: Findings,
+): Promise<Reading> {
+  if (paths === null) {
+    findings.say("note", "No model is named (--model), so lengths in tokens and the chat template are not checked.");
+    return { tokenizer: standIn, model: null };
+  }
+  const folder = await fetchModel(paths.path, { env, signal });
+  const model = await readConfig(folder);
+  const { tokenizerPath } = paths;
+  const ofTokenizer = tokenizerPath === null ? folder : await fetchModel(tokenizerPath, { env, signal });
+  return { tokenizer: await loadTokenizer(ofTokenizer), model };
+}
+
+const yieldEvery = 64;
+
+/** Visit rows one after the other, with a live line, until the signal. */
+export async function eachRow<T>(
+  rows: readonly T[],
+  signal: AbortSignal,
+  visit: (row: T) => Promise<void>,
+): Promise<void> {
+  for (const [index, row] of rows.entries()) {
+    if (index % yieldEvery === 0) {
+      signal.throwIfAborted();
+      status(`checking rows · ${index}/${rows.length}`);
+      await new Promise(setImmediate); // lets Ctrl-C through
+    }
+    await visit(row);
+  }
+  clearStatus();
+}
+
+/** Stop at a token that the model does not have: the tokenizer belongs to another model. */
+export function checkVocabulary(row: Row, ids: Int32Array, { tokenizer, model }: Reading): void {
+  const unknown = model === null ? undefined : ids.find((id) => id >= model.vocabSize);
+  if (unknown === undefined) return;
+  throw new UserError(
+    `${placeOf(row)}: the tokenizer in ${tokenizer.dir} gives the token ${unknown} ` +
+      `(${JSON.stringify(tokenizer.pieceOf(unknown))}), and the model's \`vocab_size\` is ${model?.vocabSize}. ` +
+      "Use the tokenizer that belongs to the model.",
+  );
+}
+
+/** Notices rows that say the same as an earlier one. */
+export class Repeats {
+  readonly #first = new Map<string, number>();
+
+  /** The earlier row with the same content; null for the first of its kind. */
+  earlier(row: Row, content: unknown): number | null {
+    const key = JSON.stringify(content, (_, value: unknown) => (typeof value === "bigint" ? `${value}n` : value));
+    const first = this.#first.get(key);
+    if (first === undefined) this.#first.set(key, row.row);
+    return first ?? null;
+  }
+}
+
+/** `12 to 310 tokens, 96 in the middle`: what to choose a limit by. */
+export function spread(lengths: readonly number[]): string {
+  const sorted = lengths.toSorted((a, b) => a - b);
+  const [least, middle, most] = [sorted[0], sorted[(sorted.length - 1) >> 1], sorted.at(-1)];
+  return `${least} to ${most} tokens, ${middle} in the middle`;
+}

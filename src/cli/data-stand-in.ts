@@ -1,0 +1,30 @@
+/**
+ * A tokenizer for checks without a model: every character is a token, and the chat template is the plainest there is.
+ *
+ * It lets the readers of rows run whole, so that they find what is wrong with columns and messages. Lengths and the
+ * answers of a template mean nothing with it.
+ */
+import type { Tokenizer } from "../text/tokenizer.ts";
+
+const endId = 0;
+const letter = (id: number): string => (id === endId ? "" : String.fromCodePoint(id));
+
+export const standIn: Tokenizer = {
+  dir: "no model",
+  vocabSize: 0x110000,
+  bosId: null,
+  eosId: endId,
+  padId: null,
+  eosIds: [endId],
+  encode: (text) => Int32Array.from(text, (character) => character.codePointAt(0) ?? endId),
+  decode: (ids) => Array.from(ids, letter).join(""),
+  tokenText: letter,
+  pieceOf: letter,
+  isSpecial: (id) => id === endId,
+  openDecoder: () => (piece) => (piece === null ? [] : [piece]),
+  chatTemplate:
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}" +
+    "{% if add_generation_prompt %}<assistant>{% endif %}",
+  toolTemplate: null,
+  specialTokens: {},
+};

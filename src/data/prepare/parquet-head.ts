@@ -1,0 +1,22 @@
+/**
+ * What a parquet file says of itself: how many rows it has, and the types of its columns.
+ *
+ * Only for files of which rows have been read before: reading is what holds a damaged footer against the file.
+ */
+import { asyncBufferFromFile, parquetMetadataAsync, parquetSchema } from "hyparquet";
+import { type ColumnType, typeInFile } from "./column-type.ts";
+
+/** `columns` has null for a type that is not known here. */
+export type ParquetHead = {
+  readonly rows: number;
+  readonly columns: readonly (readonly [name: string, type: ColumnType | null])[];
+};
+
+export const isParquet = (file: string): boolean => file.toLowerCase().endsWith(".parquet");
+
+/** Read the footer of a file. */
+export async function parquetHead(file: string): Promise<ParquetHead> {
+  const metadata = await parquetMetadataAsync(await asyncBufferFromFile(file));
+  const columns = parquetSchema(metadata).children.map((column) => [column.element.name, typeInFile(column)] as const);
+  return { rows: Number(metadata.num_rows), columns };
+}

@@ -1,0 +1,178 @@
+/**
+ * Files of JSON lines that begin with their step, `{"step":7,…}`: appended by one run, read by others meanwhile.
+ *
+ * A run that was killed and resumed has the same file as one that was not: on resume at step N everything after step N
+ * is cut off, a half-written last line with it. Readers see whole lines only, and a follower that finds the file cut
+ * back or replaced begins anew.
+ */
+import { type FileHandle, open, truncate } from "node:fs/promises";
+import { codeOf } from "../util/errors.ts";
+import { explainWrite } from "../util/files.ts";
+
+const chunkBytes = 1 << 20;
+const newline = 10;
+
+/** Append-only writer. */
+export class JsonLinesFile {
+  readonly #path: string;
+  readonly #file: FileHandle;
+
+  private constructor(path: string, file: FileHandle) {
+    this.#path = path;
+    this.#file = file;
+  }
+
+  /** Open for a run that goes on after `lastStep`; null starts the file anew. */
+  static async open(path: string, lastStep: number | null): Promise<JsonLinesFile> {
+    try {
+      const file = await open(path, "a");
+      await truncate(path, lastStep === null ? 0 : await keptBytes(path, lastStep));
+      return new JsonLinesFile(path, file);
+    } catch (error) {
+      throw explainWrite(path, error);
+    }
+  }
+
+  /** Append a line of a step; a number that is not finite is written as null. */
+  async append(step: number, rest: Readonly<Record<string, unknown>>): Promise<void> {
+    try {
+      await this.#file.writeFile(`${JSON.stringify({ step, ...rest })}\n`);
+    } catch (error) {
+      throw explainWrite(this.#path, error);
+    }
+  }
+
+  async sync(): Promise<void> {
+    await this.#file.sync();
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+}
+
+/** How much of the file a run that resumes after `lastStep` keeps. */
+async function keptBytes(path: string, lastStep: number): Promise<number> {
+  const file = await open(path, "r");
+  let kept = 0;
+  let isPast = false;
+  try {
+    await eachLine(file, [0, (await file.stat()).size], (line, start) => {
+      const step = stepOfLine(line);
+      isPast ||= step === null || step > lastStep;
+      if (!isPast) kept = start + line.length + 1;
+      return !isPast;
+    });
+  } finally {
+    await file.close();
+  }
+  return kept;
+}
+
+/** The step that a line begins with; null for a line that is none of ours. */
+export function stepOfLine(line: Buffer): number | null {
+  const match = /^\{"step":(\d+),/.exec(line.toString("latin1", 0, 32));
+  return match === null || line.at(-1) !== closingBrace ? null : Number(match[1]);
+}
+
+const closingBrace = 125;
+
+/** Reads a file that grows: each line once, as soon as it is whole. */
+export class LineFollower {
+  readonly #path: string;
+  #end = 0;
+  /** The last bytes before `#end`, by which the file is known again. */
+  #mark: Buffer = Buffer.alloc(0);
+  #running: Promise<void> | null = null;
+  readonly #onReset: () => void;
+  readonly #onLine: (line: Buffer, start: number) => void;
+
+  /** `onLine` gets a line without its end and where it starts; `onReset` says that all lines so far are void. */
+  constructor(path: string, { onReset, onLine }: { onReset(): void; onLine(line: Buffer, start: number): void }) {
+    this.#path = path;
+    this.#onReset = onReset;
+    this.#onLine = onLine;
+  }
+
+  /** Read what has come since the last time; a file that is not there is empty. */
+  async refresh(): Promise<void> {
+    this.#running ??= this.#read().finally(() => {
+      this.#running = null;
+    });
+    await this.#running;
+  }
+
+  async #read(): Promise<void> {
+    const file = await openIfThere(this.#path);
+    try {
+      const size = file === null ? 0 : (await file.stat()).size;
+      if (!(await this.#isSame(file, size))) {
+        this.#end = 0;
+        this.#mark = Buffer.alloc(0);
+        this.#onReset();
+      }
+      if (file === null) return;
+      await eachLine(file, [this.#end, size], (line, start) => {
+        this.#onLine(line, start);
+        this.#end = start + line.length + 1;
+        return true;
+      });
+      this.#mark = await bytesAt(file, Math.max(0, this.#end - 1024), this.#end);
+    } finally {
+      await file?.close();
+    }
+  }
+
+  async #isSame(file: FileHandle | null, size: number): Promise<boolean> {
+    if (size < this.#end) return false;
+    if (file === null || this.#end === 0) return true;
+    return this.#mark.equals(await bytesAt(file, this.#end - this.#mark.length, this.#end));
+  }
+}
+
+/** The bytes of a file from `start` to `end`, fewer where it is shorter. */
+export async function bytesAt(file: FileHandle, start: number, end: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafe(end - start);
+  let done = 0;
+  while (done < bytes.length) {
+    const { bytesRead } = await file.read(bytes, done, bytes.length - done, start + done);
+    if (bytesRead === 0) break;
+    done += bytesRead;
+  }
+  return bytes.subarray(0, done);
+}
+
+/** Open for reading; null where there is no such file. */
+export async function openIfThere(path: string): Promise<FileHandle | null> {
+  try {
+    return await open(path, "r");
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return null;
+    throw error;
+  }
+}
+
+/** Hand out the lines between two offsets, without their ends, until one call returns false. */
+async function eachLine(
+  file: FileHandle,
+  [from, to]: readonly [number, number],
+  visit: (line: Buffer, start: number) => boolean,
+): Promise<void> {
+  let pieces: Buffer[] = []; // the beginning of a line whose end has not come yet
+  let lineStart = from;
+  for (let at = from; at < to; ) {
+    const chunk = await bytesAt(file, at, Math.min(to, at + chunkBytes));
+    if (chunk.length === 0) return;
+    let begin = 0;
+    for (let end = chunk.indexOf(newline); end >= 0; end = chunk.indexOf(newline, begin)) {
+      const piece = chunk.subarray(begin, end);
+      const line = pieces.length === 0 ? piece : Buffer.concat([...pieces, piece]);
+      pieces = [];
+      if (!visit(line, lineStart)) return;
+      begin = end + 1;
+      lineStart = at + begin;
+    }
+    if (begin < chunk.length) pieces.push(chunk.subarray(begin));
+    at += chunk.length;
+  }
+}
