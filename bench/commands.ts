@@ -29,6 +29,7 @@ export function pythonOf(environment: Environment): string {
   const given = {
     torch: process.env.TRAINYARD_PYTHON || process.env.TRAINYARD_TEST_PYTHON,
     llama: process.env.TRAINYARD_LLAMA_PYTHON,
+    trl: process.env.TRAINYARD_TRL_PYTHON,
   };
   return given[environment] || ensureVenv(environment);
 }

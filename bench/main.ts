@@ -12,10 +12,11 @@ import { codeOf, messageOf, nearest, UserError } from "../src/util/errors.ts";
 import { benchAlgos } from "./algos.ts";
 import { figureLine } from "./figures.ts";
 import { writeResults } from "./results.ts";
+import { benchRl } from "./rl.ts";
 import { benchRollout } from "./rollout.ts";
 import { type BenchOptions, benchTrain } from "./train.ts";
 
-const benches = { train: benchTrain, rollout: benchRollout, algos: benchAlgos };
+const benches = { train: benchTrain, rollout: benchRollout, rl: benchRl, algos: benchAlgos };
 type BenchName = keyof typeof benches;
 
 async function main(args: readonly string[]): Promise<number> {

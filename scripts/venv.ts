@@ -13,6 +13,7 @@ import { join } from "node:path";
 const root = join(import.meta.dirname, "..");
 const environments = {
   torch: { folder: ".venv", requirements: "requirements.txt", what: "torch and transformers; the download is large" },
+  trl: { folder: ".venv-trl", requirements: "requirements-trl.txt", what: "TRL and torch; the download is large" },
   llama: { folder: ".venv-llama", requirements: "requirements-llama.txt", what: "llama.cpp, which is compiled first" },
 } as const;
 

@@ -67,7 +67,7 @@ export class Vectors {
     const memory = place.arena.memories[vector];
     invariant(memory !== undefined, `the vector ${vector} was not allocated`);
     // A shared memory's buffer is a SharedArrayBuffer; the type of `Memory.buffer` does not say so.
-    const buffer = memory.buffer as SharedArrayBuffer;
+    const buffer = memory.buffer as ArrayBufferLike as SharedArrayBuffer;
     return new Float32Array(buffer, starts[vector] + place.at, place.length);
   }
 

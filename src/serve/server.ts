@@ -4,11 +4,11 @@
  * Stopping: what comes is refused with 503, what is under way goes on until it is done or the deadline has passed, then
  * connections are closed. It does not own the model; whoever opened that closes it afterwards.
  */
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
+import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { messageOf } from "../util/errors.ts";
+import { listen } from "../util/listen.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { Gate, type GateLimits } from "./gate.ts";
 import { Metrics } from "./metrics.ts";
@@ -55,7 +55,7 @@ export async function startServer(
   });
   // Longer than the pools of usual clients keep a connection, so that none is closed under a request.
   const server = createServer({ keepAliveTimeout: 75_000 }, (incoming, outgoing) => void listener(incoming, outgoing));
-  const port = await listen(server, options);
+  const port = await listen(server, options.host, options.port);
   return {
     port,
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
@@ -69,24 +69,4 @@ export async function startServer(
       clearTimeout(linger);
     },
   };
-}
-
-async function listen(server: Server, { host, port }: Pick<ServerOptions, "host" | "port">): Promise<number> {
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (error) => reject(explainListen(error, host, port)));
-    server.listen(port, host, resolve);
-  });
-  server.removeAllListeners("error");
-  return (server.address() as AddressInfo).port; // a server that listens on a port has such an address
-}
-
-function explainListen(error: Error, host: string, port: number): Error {
-  const reasons: Readonly<Record<string, string>> = {
-    EADDRINUSE: `another program listens on port ${port} already. Choose another with --port, or --port 0 for any`,
-    EACCES: `this account may not listen on port ${port}. Choose one above 1023 with --port`,
-    EADDRNOTAVAIL: "this machine has no such address. Choose 127.0.0.1, 0.0.0.0 or one of its own with --host",
-    ENOTFOUND: "this name has no address. Choose 127.0.0.1, 0.0.0.0 or an address of this machine with --host",
-  };
-  const reason = reasons[codeOf(error)];
-  return reason === undefined ? error : new UserError(`Cannot listen on ${host}:${port}: ${reason}.`, { cause: error });
 }

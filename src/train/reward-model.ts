@@ -79,7 +79,7 @@ export async function trainReward(config: RewardConfig, { signal, env }: TrainCo
     }
     // Before the run begins: a tracker that refuses costs an earlier run nothing.
     await using trackers = await trackRun(config, { start, totalSteps, env });
-    const run = await claim.begin(config);
+    const run = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
     let { totalTokens, skippedSteps } = state;
     const firstStep = (start?.step ?? 0) + 1;
     announce(config, model, { train, validation, totalSteps });

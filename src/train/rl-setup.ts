@@ -21,7 +21,7 @@ import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { counted, formatCount } from "../util/format.ts";
 import { info } from "../util/log.ts";
-import { Best } from "./best.ts";
+import { Best, checkBest } from "./best.ts";
 import type { TrainContext } from "./context.ts";
 import { openServers } from "./rollout-servers.ts";
 import type { Player } from "./rollouts.ts";
@@ -86,6 +86,7 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
         "(`data.train_batch_size`). Lower it, or give more prompts.",
     );
   }
+  checkBest(trainer, validation.length);
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
 }
 

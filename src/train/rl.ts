@@ -22,7 +22,6 @@ import type { PpoConfig } from "../config/ppo.ts";
 import { actorSettings, advantageSettings, correctionSettings, criticSettings } from "../config/ppo-settings.ts";
 import { Loader, type LoaderState } from "../data/loader.ts";
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
-import type { NewGroup } from "../run/rollouts.ts";
 import { claimRun } from "../run/run.ts";
 import { dumpSamples } from "../track/samples.ts";
 import { clearStatus, info, warn } from "../util/log.ts";
@@ -49,7 +48,7 @@ import type { Scene, Skipped } from "./scene.ts";
 import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./supervised.ts";
 import { type Lesson, plainRow, update, updateOptions } from "./update.ts";
 import { samplesOf, validate } from "./validate.ts";
-import { rolloutGroups, watchedRows } from "./watch.ts";
+import { type Known, rolloutGroups, watchedRows } from "./watch.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
@@ -75,7 +74,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     const roles = await openRoles(config, prompts, { engine, start }, context);
     await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
     await using trackers = await trackRun(config, { start, totalSteps, env: context.env });
-    const run = await claim.begin(config);
+    const run = await claim.begin({ ...config, trainer: { ...trainer, total_training_steps: totalSteps } });
     announce(config, prompts, roles, totalSteps);
     sayStart(start, run.dir);
     await player.push(roles.actor);
@@ -84,16 +83,18 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     const { signal } = context;
     const check = async (step: number, until: AbortSignal) => {
       const checked = await validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
-      if (step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
+      if (trainer.logged_tokens > 0 && step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
       const better = trainer.best_metric && betterBest(trainer.best_metric, { step, metrics: checked.metrics, best });
       if (better) {
         best = better;
-        await run.saveBest((dir) => roles.actor.save(dir), { metric: trainer.best_metric, ...better });
+        await run.saveBest((dir) => roles.actor.save(dir), better);
       }
       return checked.metrics;
     };
+    let keptStep = 0;
     const keepSkipped = async (step: number, { model, rows, ...about }: Skipped) => {
-      if (skippedInARow > 0) return; // the first of a row of them tells most
+      if (skippedInARow > 0 || keptStep === step) return; // the first of a row of them tells most
+      keptStep = step;
       const kept = await run.saveSkipped(step, (dir) => model.save(dir), { step, ...about, rows: rows.map(plainRow) });
       warn(`The weights and the batch of an update without a finite gradient (${about.gradNorm}) are in ${kept}.`);
     };
@@ -138,7 +139,8 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
       const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
       const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step, NEVER) : {};
       progress.end();
-      await run.logRollouts(step, "train", taken.rollouts);
+      if (trainer.logged_tokens > 0)
+        await run.logRollouts(step, "train", rolloutGroups(taken.episodes, taken, prompts));
       await log(step, { ...taken.metrics, ...validated });
 
       if (signal.aborted || isDue(trainer.save_freq)) await save(step, loader.state());
@@ -156,15 +158,19 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
 /** Validation of a step that is learnt is not cut short: the step's metrics are those of an unbroken run. */
 const NEVER = AbortSignal.any([]);
 
-type Taken = {
+/** What a step did. */
+export type Taken = {
   readonly metrics: Record<string, number>;
-  readonly rollouts: NewGroup[];
+  readonly episodes: readonly Episode[];
+  /** Rows of the episodes to look at, and what is known of their tokens. */
+  readonly watched: readonly number[];
+  readonly known: Known;
   readonly klControl: KlControl;
   readonly hasSkipped: boolean;
 };
 
 /** One step: gen with reward, old_log_prob, ref, values, adv, update_critic, update_actor. */
-async function takeStep(scene: Scene, step: number, klControl: KlControl): Promise<Taken> {
+export async function takeStep(scene: Scene, step: number, klControl: KlControl): Promise<Taken> {
   const { config, progress } = scene;
   const { actor, reference, critic } = scene.roles;
   const { algorithm, trainer } = config;
@@ -271,10 +277,8 @@ async function takeStep(scene: Scene, step: number, klControl: KlControl): Promi
   Object.assign(metrics, { "training/global_step": step });
   Object.assign(metrics, timingMetrics(seconds, { promptTokens, responseTokens }));
   Object.assign(metrics, throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }));
-  const { tokenizer } = scene.prompts;
   const known = { advantages, entropy: checked.entropy };
-  const rollouts = trainer.logged_tokens > 0 ? rolloutGroups(episodes, watched, { tokenizer, known }) : [];
-  return { metrics, rollouts, klControl: control, hasSkipped };
+  return { metrics, episodes, watched, known, klControl: control, hasSkipped };
 }
 
 /** A loss of the distribution that the sampler draws from. */

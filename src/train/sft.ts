@@ -80,7 +80,7 @@ export async function trainSft(config: SftConfig, { signal, env }: TrainContext)
     }
     // Before the run begins: a tracker that refuses costs an earlier run nothing.
     await using trackers = await trackRun(config, { start, totalSteps, env });
-    const run = await claim.begin(config);
+    const run = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
     let { totalTokens, skippedSteps } = state;
     const firstStep = (start?.step ?? 0) + 1;
     announce({ config, model, train, validation, totalSteps });

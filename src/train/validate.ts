@@ -49,7 +49,7 @@ export async function validate(player: Player, rows: readonly RlRow[], at: Valid
   });
   // The same prompts every time, so that their answers can be compared.
   const watched = trainer.logged_tokens > 0 ? watchedRows(player.config, scored, "validation") : [];
-  return { metrics: { ...metrics }, rollouts: rolloutGroups(scored, watched, player) };
+  return { metrics: { ...metrics }, rollouts: rolloutGroups(scored, { watched }, player) };
 }
 
 const isInfo = (value: unknown): value is Info =>

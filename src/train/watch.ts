@@ -30,10 +30,10 @@ export type Known = { readonly advantages?: Rows; readonly entropy?: readonly (A
 /** The rows as rollouts.jsonl has them. */
 export function rolloutGroups(
   episodes: readonly Episode[],
-  rows: readonly number[],
-  { tokenizer, known = {} }: { readonly tokenizer: Tokenizer; readonly known?: Known },
+  { watched, known = {} }: { readonly watched: readonly number[]; readonly known?: Known },
+  { tokenizer }: { readonly tokenizer: Tokenizer },
 ): NewGroup[] {
-  const groups = Map.groupBy(rows, (row) => episodes[row]!.group);
+  const groups = Map.groupBy(watched, (row) => episodes[row]!.group);
   return [...groups.values()].map((members) => {
     const { promptText, row } = episodes[members[0]!]!;
     return {

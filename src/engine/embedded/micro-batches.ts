@@ -7,8 +7,8 @@ import type { ModelConfig } from "../../models/config.ts";
 import { ropeRegime } from "../../models/rope.ts";
 import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
-import { cutFamilies, type Family, families, layOutBranches } from "./branches.ts";
-import type { Layout, LayoutOptions } from "./layout.ts";
+import { cutFamilies, type Family, families, layOutBranches, tokensOf } from "./branches.ts";
+import { type Layout, type LayoutOptions, partsFor } from "./layout.ts";
 import { layOutRows } from "./rows.ts";
 
 /** Rows that run together, as families where they begin alike. */
@@ -55,6 +55,12 @@ const ACTIVATION_BYTES = 6e9;
 /** About what one token leaves in memory until its gradient is known: per layer, and three rows of logits. */
 function bytesPerToken({ layers, width, hidden, heads, vocabSize }: ModelConfig, time: number): number {
   return 4 * (layers * (12 * width + 6 * hidden + heads * time) + 3 * vocabSize);
+}
+
+/** Tokens that a block computes, padding included. */
+export function tokensOfBlock(rows: readonly TokenRow[], { indices, families: batch }: Block): number {
+  if (batch !== null) return batch.reduce((sum, family) => sum + tokensOf(family), 0);
+  return indices.length * partsFor(Math.max(...indices.map((i) => rows[i]!.ids.length))).time;
 }
 
 /** Tokens of sequences of up to `time` that may be in memory at once. */

@@ -1,0 +1,123 @@
+/**
+ * What the server tells the page, as types: nothing here runs, so both sides may import it.
+ *
+ * Every answer is made from a run folder's files and nothing else. Columns of metrics travel as bytes, see
+ * page/wire.ts.
+ */
+import type { RolloutEpisode, RolloutGroup, RolloutKind } from "../run/rollouts.ts";
+
+/** `live`: a process is writing; `finished`: all steps are done; `stopped`: neither. */
+export type RunStatus = "live" | "finished" | "stopped";
+
+/** A metric that stands for a run: its newest value and its course in a few points. */
+export type Headline = {
+  readonly label: string;
+  readonly name: string;
+  readonly value: number;
+  readonly course: readonly number[];
+};
+
+/** A run as the overview lists it. */
+export type RunSummary = {
+  /** The path below the folder that is shown; "." for the folder itself. */
+  readonly id: string;
+  readonly name: string;
+  readonly status: RunStatus;
+  /** The last step that was logged; 0 at the beginning. */
+  readonly step: number;
+  /** Null where the folder does not tell. */
+  readonly total: number | null;
+  /** When the metrics were last written, in milliseconds since 1970. */
+  readonly updatedAt: number;
+  /** Of one step, lately; null before there is one. */
+  readonly stepSeconds: number | null;
+  /** Reward, accuracy or loss, whichever the run has; null before the first step. */
+  readonly headline: Headline | null;
+  /** Of the last validation; null where there was none. */
+  readonly validation: Headline | null;
+};
+
+export type RunList = { readonly folder: string; readonly runs: readonly RunSummary[] };
+
+/** Something in the metrics that asks for a look. */
+export type Warning = {
+  readonly id: string;
+  readonly level: "notice" | "serious";
+  readonly title: string;
+  /** What was seen, with its numbers. */
+  readonly text: string;
+  /** What to try, most promising first. */
+  readonly tries: readonly string[];
+  readonly metrics: readonly string[];
+  /** The step from which on it is so. */
+  readonly since: number;
+};
+
+/** A run as its own page shows it; asked for again and again while the run goes on. */
+export type RunDetail = {
+  readonly summary: RunSummary;
+  /** Another number once earlier rows are no longer what they were. */
+  readonly version: number;
+  readonly rows: number;
+  /** How many metrics there are; more than before asks for `/api/metrics`. */
+  readonly metricCount: number;
+  readonly unreadable: number;
+  readonly warnings: readonly Warning[];
+};
+
+/** A metric and what is known of it; the texts are "" for one that the metric table does not have. */
+export type MetricInfo = {
+  readonly name: string;
+  readonly unit: string;
+  readonly meaning: string;
+  readonly worry: string;
+};
+
+/** Steps that have rollouts, ascending. */
+export type RolloutIndex = {
+  readonly version: number;
+  readonly train: readonly number[];
+  readonly val: readonly number[];
+  readonly unreadable: number;
+};
+
+/** One place where a searched text stands. */
+export type SearchHit = {
+  readonly step: number;
+  readonly kind: RolloutKind;
+  readonly group: number;
+  /** Null where it stands in the prompt or in the truth. */
+  readonly episode: number | null;
+  readonly score: number | null;
+  /** A line of text around it, and where in that line it is. */
+  readonly excerpt: string;
+  readonly at: number;
+};
+
+export type SearchPage = {
+  readonly hits: readonly SearchHit[];
+  /** Lines of the file that are still to be searched. */
+  readonly left: number;
+  /** Where to go on; null at the end. */
+  readonly next: number | null;
+};
+
+/** Validation prompts by step: mean scores, one row per prompt, one column per step. */
+export type ValidationTable = {
+  /** At most some two dozen of all validated steps, evenly spaced, the first and the last among them. */
+  readonly steps: readonly number[];
+  readonly validations: number;
+  readonly prompts: readonly {
+    readonly key: string;
+    readonly prompt: string;
+    readonly source: string;
+    readonly truth: unknown;
+    readonly scores: readonly (number | null)[];
+  }[];
+};
+
+/** One validation prompt: its responses at those steps. */
+export type ValidationCourse = {
+  readonly group: Omit<RolloutGroup, "episodes">;
+  readonly at: readonly { readonly step: number; readonly episodes: readonly RolloutEpisode[] }[];
+};
