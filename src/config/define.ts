@@ -9,6 +9,6 @@ import type { SftInput } from "./sft.ts";
 export type ConfigInput = PpoInput | SftInput | RewardConfigInput | GenerateInput | EvalInput;
 
 /** Returns its argument; its use is that an editor completes and checks the keys. */
-export function defineConfig(config: ConfigInput): ConfigInput {
+export function defineConfig<const T extends ConfigInput>(config: T): T {
   return config;
 }

@@ -48,3 +48,10 @@ test("a package in node_modules is loaded as it says", () => {
   };
   expect(valueIn({ type: "commonjs" }, files)).toBe("7");
 });
+
+test("what a file imports as `trainyard` is the program that imports it", () => {
+  const text = 'import { UserError } from "trainyard";\nexport const value = UserError;\n';
+  const own = JSON.stringify(join(import.meta.dirname, "errors.ts"));
+  const isSame = `import { UserError as own } from ${own};\n${text.replace("= UserError", "= UserError === own")}`;
+  expect(valueIn({ type: "module" }, { "config.ts": isSame })).toBe("true");
+});

@@ -1,13 +1,21 @@
 /**
  * Import a user's own file. One that is written with `import` and `export` is a module, even where its package.json says
- * `"type": "commonjs"`, as `npm init` writes it: Node would refuse it, and the user has no reason to expect that.
+ * `"type": "commonjs"`, as `npm init` writes it: Node would refuse it, and the user has no reason to expect that. What it
+ * imports as `trainyard` is the program that runs, so that what it registers is found, and a clone needs no build.
  */
 import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
+import { extname } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
 /** A line that only a module can have. */
 const moduleLine = /^[ \t]*(?:import[\s{*"'][^(]|export[\s{*])/m;
+
+/** What the package's names stand for: see `exports` in package.json. */
+const modules: Readonly<Record<string, string | undefined>> = {
+  trainyard: "index",
+  "trainyard/reward": "rewards/reward",
+};
 
 let isHooked = false;
 
@@ -15,6 +23,12 @@ let isHooked = false;
 export async function importFile<T>(file: string): Promise<T> {
   if (!isHooked) {
     registerHooks({
+      resolve(specifier, context, nextResolve) {
+        const own = modules[specifier];
+        if (own === undefined) return nextResolve(specifier, context);
+        const extension = extname(new URL(import.meta.url).pathname);
+        return { url: new URL(`../${own}${extension}`, import.meta.url).href, shortCircuit: true };
+      },
       load(url, context, nextLoad) {
         const format = context.format ?? "";
         const isOwn = url.startsWith("file:") && !url.includes("/node_modules/");

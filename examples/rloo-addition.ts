@@ -1,0 +1,14 @@
+// RLOO on single-digit addition: the run of grpo-addition.ts with another estimator.
+//
+//   npx trainyard ppo examples/rloo-addition.ts                                    the whole run
+//   npx trainyard ppo examples/rloo-addition.ts trainer.total_training_steps=2     a smoke test
+//
+// COST: see docs/learning.md
+import { defineConfig } from "trainyard";
+import grpo from "./grpo-addition.ts";
+
+export default defineConfig({
+  ...grpo,
+  algorithm: { adv_estimator: "rloo" },
+  trainer: { ...grpo.trainer, experiment_name: "rloo" },
+});
