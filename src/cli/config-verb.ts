@@ -37,7 +37,7 @@ export async function runVerb<T extends Tree, Config>(
   if (!parsed.isDryRun) return withInterrupt((signal) => work(config, { signal, env }));
 
   const { stringify } = await import("yaml");
-  process.stdout.write(stringify(config));
+  process.stdout.write(stringify(config, { version: "1.1" })); // as config files are read
   if (!args.includes("--dry-run")) return 0; // Hydra's `--cfg job` prints the config alone
   return withInterrupt(async (signal) => {
     await checkTypes(parsed);

@@ -16,7 +16,7 @@ Usage: trainyard ${schema.verb} [CONFIG.yaml|.ts|.json] [key=value …] [options
 ${examples.map((example) => `  ${example}`).join("\n")}
 
 Options
-  --dry-run             print the resolved config and stop
+  --dry-run             print the resolved config, the models' memory and a step's time, and stop
   --config-path FOLDER  where the YAML config is
   --config-name NAME    its name, or one of verl's: ${Object.keys(schema.configs).join(", ")}
   --help                this text

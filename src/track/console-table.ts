@@ -123,17 +123,22 @@ function headLine(courses: ReadonlyMap<string, Course>, view: TableView, notInRo
   return paint("1", parts.join(" · "), hasColor);
 }
 
-/** What the time of the step went into, the longest first. */
 function timingLine(courses: ReadonlyMap<string, Course>, { columns, hasColor }: TableView): string[] {
+  const parts = timingParts(courses, columns - 1 - LABEL);
+  return parts.length === 0 ? [] : [paint("2", "time".padEnd(LABEL), hasColor) + parts.join(" · ")];
+}
+
+/** What the time of the step went into, the longest first, as many as ` · ` between them leaves room for. */
+export function timingParts(courses: ReadonlyMap<string, Course>, width: number): string[] {
   const step = courses.get("timing_s/step")?.last ?? 0;
   const sections = [...courses]
     .filter(([name, { last }]) => name.startsWith("timing_s/") && name !== "timing_s/step" && last > 0)
     .map(([name, { last }]) => ({ name: printable(name.slice("timing_s/".length)), share: last / step }))
     .sort((a, b) => b.share - a.share);
-  if (!(step > 0) || sections.length === 0) return [];
+  if (!(step > 0)) return [];
   const parts = sections.map(({ name, share }) => `${name} ${Math.round(100 * share)}%`);
-  while (parts.length > 1 && LABEL + textWidth(parts.join(" · ")) > columns - 1) parts.pop();
-  return [paint("2", "time".padEnd(LABEL), hasColor) + parts.join(" · ")];
+  while (parts.length > 1 && textWidth(parts.join(" · ")) > width) parts.pop();
+  return parts;
 }
 
 const duration = (seconds: number): string => (seconds < 60 ? `${figure(seconds)} s` : formatSeconds(seconds));

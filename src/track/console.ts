@@ -1,9 +1,9 @@
 /**
- * What a person sees of the metrics: in a terminal a table that is redrawn in place, elsewhere a line now and then and
- * the table at the end; or verl's line per step on stdout. Validation samples are printed as they come.
+ * What a person sees of the metrics: in a terminal a panel that is redrawn in place, elsewhere a line now and then, a
+ * table at the end and validation samples as they come; or verl's line per step on stdout.
  *
- * The table stands right above the live line of util/log. When other lines were printed since, or the window changed,
- * it is drawn anew below them and the old one scrolls away. The run's log has the lines in every case.
+ * The panel stands right above the live line of util/log. When other lines were printed since, or the window became
+ * narrower, it is drawn anew below them and the old one scrolls away. The run's log has the lines in every case.
  */
 import type { Metrics } from "../run/metrics.ts";
 import { formatCount } from "../util/format.ts";
@@ -11,6 +11,7 @@ import { aboveStatus, info, printedLines, record } from "../util/log.ts";
 import { TimeLeft } from "../util/time-left.ts";
 import { figure, tableLines, watchedNames } from "./console-table.ts";
 import { Course } from "./course.ts";
+import { panelLines } from "./panel.ts";
 import type { Sample } from "./samples.ts";
 import { printable, wrap } from "./text-width.ts";
 import { earlierMetrics, type Screen, type TrackContext, type Tracker } from "./tracker.ts";
@@ -50,25 +51,30 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   for (const { data } of await earlierMetrics(context)) note(data);
   const timeLeft = new TimeLeft(startStep ?? 0, totalSteps);
   const isLive = screen.isTerminal && env.TERM !== "dumb";
-  const table = new LiveTable(screen);
+  const panel = new LivePanel(screen);
   const lines = new Pace(LINE_MS);
   const frames = new Pace(REDRAW_MS);
   let last: { readonly step: number; readonly data: Metrics } | null = null;
+  let samples: readonly Sample[] = [];
 
-  const lay = (step: number, columns: number, hasColor: boolean) =>
-    tableLines(courses, { step, totalSteps, columns, hasColor });
+  /** The panel of a step; none where it is not shown. */
+  const lay = (step: number): string[] => {
+    const { columns, rows } = screen;
+    const hasColor = !env.NO_COLOR;
+    if (!isLive) return [];
+    return panelLines(courses, { step, totalSteps, columns, rows, hasColor, left: timeLeft.text(), samples });
+  };
   /** Show the step in the terminal and in the log, each if it is due. */
   const show = (step: number, data: Metrics, isDue: (pace: Pace) => boolean) => {
     if (!isDue(frames) && !isDue(lines)) return;
-    const drawn = isLive ? lay(step, screen.columns, !env.NO_COLOR) : [];
-    const hasRoom = drawn.length > 0 && drawn.length < screen.rows - 1;
-    if (hasRoom && isDue(frames)) {
-      table.draw(drawn);
+    const drawn = lay(step);
+    if (drawn.length > 0 && isDue(frames)) {
+      panel.draw(drawn);
       frames.mark(step);
     }
     if (!isDue(lines)) return;
     const line = stepLine(step, data, { totalSteps, left: timeLeft.text() });
-    if (hasRoom) record(line);
+    if (drawn.length > 0) record(line);
     else info(line);
     lines.mark(step);
   };
@@ -80,12 +86,15 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
       const isNotable = Object.keys(data).some((name) => name.startsWith("val"));
       show(step, data, (pace) => isNotable || pace.isDue());
     },
-    logSamples: (step, samples) => sampleLines(step, samples, screen.columns).forEach(info),
+    logSamples(step, given) {
+      samples = given;
+      sampleLines(step, given, screen.columns).forEach(lay(step).length > 0 ? record : info);
+    },
     async close() {
       if (last === null) return;
       const { step, data } = last;
       show(step, data, (pace) => pace.step !== step);
-      lay(step, 80, false).forEach(isLive ? record : info);
+      tableLines(courses, { step, totalSteps, columns: 80, hasColor: false }).forEach(isLive ? record : info);
     },
   };
 }
@@ -111,7 +120,7 @@ class Pace {
 }
 
 /** Lines that replace each other. */
-class LiveTable {
+class LivePanel {
   readonly #screen: Screen;
   /** What is drawn, for which width, and how much had been printed by then. */
   #lines = 0;
@@ -124,7 +133,7 @@ class LiveTable {
 
   draw(lines: readonly string[]): void {
     const { columns } = this.#screen;
-    const isInPlace = this.#lines > 0 && this.#columns === columns && this.#printed === printedLines();
+    const isInPlace = this.#lines > 0 && this.#columns <= columns && this.#printed === printedLines();
     const back = isInPlace ? `\x1b[${this.#lines}A\r\x1b[J` : "";
     aboveStatus(() => this.#screen.write(`${back}${lines.join("\n")}\n`));
     this.#lines = lines.length;

@@ -29,10 +29,14 @@ export class Course {
     return this.#last;
   }
 
+  /** The whole run in at most `width` values. */
+  points(width: number): number[] {
+    return buckets(this.#gathering.length === 0 ? this.#points : [...this.#points, mean(this.#gathering)], width);
+  }
+
   /** Bars from the lowest to the highest value, the whole run in at most `width` of them; `!` is no number. */
   sparkline(width: number): string {
-    const all = this.#gathering.length === 0 ? this.#points : [...this.#points, mean(this.#gathering)];
-    const points = buckets(all, width);
+    const points = this.points(width);
     const finite = points.filter(Number.isFinite);
     const low = Math.min(...finite);
     const span = Math.max(...finite) - low;

@@ -47,7 +47,7 @@ export async function valuesOf({ config, progress }: Scene, critic: Model, { epi
 }
 
 /** Episodes whose log-probs are computed anew to check the sampler, where they are not all computed anyway. */
-const CHECKED = 8;
+export const CHECKED = 8;
 
 export type Checked = {
   readonly metrics: Record<string, number>;
@@ -81,8 +81,10 @@ export function isCorrecting({ importance, rejections, vetoBelow }: Correction):
   return importance !== null || rejections.length > 0 || vetoBelow !== null;
 }
 
+type Trust = Pick<Scene, "config"> & { readonly player: Pick<Scene["player"], "isActor"> };
+
 /** Whether the sampler's log-probs are the trainer's own: the same weights, and nothing cut off the distribution. */
-export function isSamplerTrusted({ config, player }: Scene): boolean {
+export function isSamplerTrusted({ config, player }: Trust): boolean {
   const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
   const isWhole = temperature > 0 && topK <= 0 && topP === 1;
   const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;

@@ -35,15 +35,20 @@ type Needs = { readonly config: PpoConfig; readonly engine: Engine; readonly tok
 export async function openScoring(needs: Needs, context: TrainContext): Promise<Scoring> {
   const manage = managerSettings(needs.config);
   const way = rewardWay(needs.config);
+  const closing = new AbortController(); // a call that nobody waits for any more must not keep the program alive
   const scoring =
     way.kind === "model"
       ? await modelScoring(needs, context)
       : await functionScoring(
           needs.config,
-          way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind),
+          way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind, closing.signal),
         );
   return {
-    ...{ close: scoring.close, endRound: scoring.endRound },
+    endRound: scoring.endRound,
+    async close() {
+      closing.abort();
+      await scoring.close();
+    },
     async score(sample, signal) {
       const score = await scoring.score(sample, signal);
       return score && manage(score, sample.responseIds.length);
@@ -51,7 +56,11 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
   };
 }
 
-function remoteScorer({ reward_model: model }: PpoConfig, kind: "judge" | "service" | "builtin"): Scorer {
+function remoteScorer(
+  { reward_model: model }: PpoConfig,
+  kind: "judge" | "service" | "builtin",
+  signal: AbortSignal,
+): Scorer {
   if (kind === "judge") {
     const { url, model: name, template, pattern, range, temperature, max_tokens: maxTokens } = model.judge;
     if (url === null || name === null || template === null) {
@@ -61,13 +70,14 @@ function remoteScorer({ reward_model: model }: PpoConfig, kind: "judge" | "servi
       );
     }
     const optional = { ...(pattern !== null && { pattern }), ...(range !== null && { range }) };
-    return { kind: "function", run: judgeReward({ url, model: name, template, temperature, maxTokens, ...optional }) };
+    const asking = { url, model: name, template, temperature, maxTokens, signal };
+    return { kind: "function", run: judgeReward({ ...asking, ...optional }) };
   }
   if (kind === "service") {
     const { url, protocol, model: name } = model.service;
     return {
       kind: "function",
-      run: serviceReward({ url: url ?? "", protocol, ...(name !== null && { model: name }) }),
+      run: serviceReward({ url: url ?? "", protocol, signal, ...(name !== null && { model: name }) }),
     };
   }
   return { kind };

@@ -12,9 +12,8 @@ import type { SftConfig } from "../config/sft.ts";
 import type { TokenRow } from "../engine/contract.ts";
 import { type ModelConfig, withHead } from "../models/config.ts";
 import type { Pass, Role, Sampling, StepPlan } from "./estimate.ts";
-import { isSamplerTrusted } from "./passes.ts";
+import { CHECKED, isSamplerTrusted } from "./passes.ts";
 import { lastToken } from "./reward-scorer.ts";
-import type { Scene } from "./scene.ts";
 import { microOf } from "./supervised.ts";
 
 /** The configs of the models that a run of reinforcement learning opens. */
@@ -23,9 +22,6 @@ export type RlModels = {
   readonly critic: ModelConfig | null;
   readonly rewardModel: ModelConfig | null;
 };
-
-/** Episodes whose log-probs are computed anew where the sampler's are taken: `passes.ts`. */
-const CHECKED = 8;
 
 /** A step of `trainyard ppo`; `batches` are the prompts of a few steps. */
 export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (readonly Int32Array[])[]): StepPlan {
@@ -50,7 +46,7 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
   const isScored = models.rewardModel !== null && rewardWay(config).kind === "model";
   const isActor = (rollout.base_url ?? []).length === 0;
   // Safe: nothing else of the scene is read.
-  const isTrusted = isSamplerTrusted({ config, player: { isActor } } as Scene);
+  const isTrusted = isSamplerTrusted({ config, player: { isActor } });
   const checked = steps.map((step) => step.slice(0, CHECKED));
   const roles: (Role | null)[] = [
     { name: "actor", config: models.actor, isTrained: true },

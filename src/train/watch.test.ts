@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { parseOverride } from "../config/overrides.ts";
 import { ppoSchema } from "../config/ppo.ts";
 import { resolve } from "../config/resolve.ts";
-import type { RlRow } from "../data/rl-rows.ts";
+import { rlRow } from "../data/rl-rows.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import type { Episode } from "./episode.ts";
 import { rolloutGroups, watchedRows } from "./watch.ts";
@@ -16,12 +16,10 @@ const config = (tokens: number, seed = 1) => ({
   trainer: { ...defaults.trainer, logged_tokens: tokens, seed },
 });
 
-const rowOf = (index: number): RlRow => ({
-  ...{ prompt: [], promptText: `${index}:`, dataSource: "toy", ability: null, extraInfo: {}, index },
-  ...{ toolsKwargs: {}, interactionKwargs: {}, agentName: null },
-  rewardModel: { style: "rule", ground_truth: `${index}` },
-  source: { file: "a.jsonl", row: index, values: {} },
-});
+const rowOf = (index: number) => {
+  const values = { prompt: `${index}:`, data_source: "toy", reward_model: { ground_truth: `${index}` } };
+  return rlRow({ file: "a.jsonl", row: index, values });
+};
 
 /** Groups with responses of these lengths, their episodes in an order that mixes the groups. */
 function episodesOf(groups: readonly (readonly number[])[]): Episode[] {
@@ -44,7 +42,7 @@ const groupsOf = fc.array(fc.array(fc.integer({ min: 0, max: 20 }), { minLength:
 });
 
 describe("the episodes that are watched", () => {
-  test("are whole groups of at most so many tokens, one group at least, and as many as fit", () => {
+  test("are whole groups of at most so many tokens, one group at least, and all where they fit", () => {
     const property = fc.property(groupsOf, fc.nat(200), fc.nat(9), (groups, most, seed) => {
       const episodes = episodesOf(groups);
       const rows = watchedRows(config(most, seed), episodes, "step 1");

@@ -5,7 +5,6 @@
  * micro-batch after a step and added to by the rest, so no pass clears it.
  */
 import { mkdir, stat } from "node:fs/promises";
-import { totalmem } from "node:os";
 import { join } from "node:path";
 import { type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { ropeRegime, ropeTables } from "../../models/rope.ts";
@@ -18,6 +17,7 @@ import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
+import { thisMachine } from "../../util/machine.ts";
 import type {
   ForwardOptions,
   HeadName,
@@ -269,7 +269,7 @@ export class EmbeddedModel implements Model {
     if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
     const most =
       (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
-    const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(totalmem() / 4));
+    const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
     const cacheBytes = Math.min(bytes, most * cacheBytesPerToken(config));
     const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
       () => true,
