@@ -5,37 +5,37 @@
  * is cut off, a half-written last line with it. Readers see whole lines only, and a follower that finds the file cut
  * back or replaced begins anew.
  */
-import { type FileHandle, open, truncate } from "node:fs/promises";
+import { type FileHandle, open, rm, truncate } from "node:fs/promises";
 import { codeOf } from "../util/errors.ts";
 import { explainWrite } from "../util/files.ts";
 
 const chunkBytes = 1 << 20;
 const newline = 10;
 
-/** Append-only writer. */
+/** Append-only writer; the file comes into being with its first line. */
 export class JsonLinesFile {
   readonly #path: string;
-  readonly #file: FileHandle;
+  #file: FileHandle | null = null;
 
-  private constructor(path: string, file: FileHandle) {
+  private constructor(path: string) {
     this.#path = path;
-    this.#file = file;
   }
 
-  /** Open for a run that goes on after `lastStep`; null starts the file anew. */
+  /** For a run that goes on after `lastStep`; null starts the file anew. */
   static async open(path: string, lastStep: number | null): Promise<JsonLinesFile> {
     try {
-      const file = await open(path, "a");
-      await truncate(path, lastStep === null ? 0 : await keptBytes(path, lastStep));
-      return new JsonLinesFile(path, file);
+      if (lastStep === null) await rm(path, { force: true });
+      else await truncate(path, await keptBytes(path, lastStep));
     } catch (error) {
-      throw explainWrite(path, error);
+      if (codeOf(error) !== "ENOENT") throw explainWrite(path, error);
     }
+    return new JsonLinesFile(path);
   }
 
   /** Append a line of a step; a number that is not finite is written as null. */
   async append(step: number, rest: Readonly<Record<string, unknown>>): Promise<void> {
     try {
+      this.#file ??= await open(this.#path, "a");
       await this.#file.writeFile(`${JSON.stringify({ step, ...rest })}\n`);
     } catch (error) {
       throw explainWrite(this.#path, error);
@@ -43,11 +43,11 @@ export class JsonLinesFile {
   }
 
   async sync(): Promise<void> {
-    await this.#file.sync();
+    await this.#file?.sync();
   }
 
   async close(): Promise<void> {
-    await this.#file.close();
+    await this.#file?.close();
   }
 }
 

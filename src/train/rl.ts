@@ -29,6 +29,7 @@ import { Random } from "../util/random.ts";
 import { betterBest } from "./best.ts";
 import { Clock } from "./clock.ts";
 import type { TrainContext } from "./context.ts";
+import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./course.ts";
 import { componentsOf, type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
 import { gather, greedyScores } from "./gather.ts";
 import { checkSampler, isCorrecting, isSamplerTrusted, logprobsOf, valuesOf } from "./passes.ts";
@@ -45,7 +46,6 @@ import {
 } from "./rl-setup.ts";
 import { unlessStopped } from "./rollouts.ts";
 import type { Scene, Skipped } from "./scene.ts";
-import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./supervised.ts";
 import { type Lesson, plainRow, update, updateOptions } from "./update.ts";
 import { samplesOf, validate } from "./validate.ts";
 import { type Known, rolloutGroups, watchedRows } from "./watch.ts";

@@ -11,10 +11,10 @@ import type { RewardConfig } from "../config/reward.ts";
 import type { SftConfig } from "../config/sft.ts";
 import type { TokenRow } from "../engine/contract.ts";
 import { type ModelConfig, withHead } from "../models/config.ts";
+import { microOf } from "./course.ts";
 import type { Pass, Role, Sampling, StepPlan } from "./estimate.ts";
 import { CHECKED, isSamplerTrusted } from "./passes.ts";
 import { lastToken } from "./reward-scorer.ts";
-import { microOf } from "./supervised.ts";
 
 /** The configs of the models that a run of reinforcement learning opens. */
 export type RlModels = {

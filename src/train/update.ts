@@ -11,9 +11,9 @@ import { microBatching } from "../config/ppo-settings.ts";
 import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenRow } from "../engine/contract.ts";
 import { learningRate } from "../nn/schedule.ts";
 import { Random } from "../util/random.ts";
+import { scheduleOf } from "./course.ts";
 import { type Episode, tokenRows } from "./episode.ts";
 import type { Scene, Skipped } from "./scene.ts";
-import { scheduleOf } from "./supervised.ts";
 
 /** What a mini-batch learns from: one row per episode in every list. */
 export type Lesson = {
