@@ -1,0 +1,128 @@
+"""Weights and optimizer state on disk.
+
+Weights are a Hugging Face folder's files, gathered and written a shard at a time by the first worker. The optimizer's
+state is torch's distributed checkpoint: every worker writes its part, and any number of workers reads it. The single
+file of the embedded engine is read too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from .model import TokenModel, layers_of
+from .refusal import Refusal
+
+SHARD_BYTES = 5_000_000_000
+_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+_EMBEDDED_FILE = "optimizer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool) -> None:
+    """Write `model.safetensors`, or shards and their index, into a folder that is there. All workers call it."""
+    kind = _DTYPES[dtype]
+    shards = _shards(model.module, kind.itemsize)
+    places: dict[str, str] = {}
+    total = 0
+    for index, names in enumerate(shards):
+        whole = {name: _whole(parameter).to(kind) for name, parameter in names}
+        if not is_writer:
+            continue
+        file = "model.safetensors" if len(shards) == 1 else f"model-{index + 1:05}-of-{len(shards):05}.safetensors"
+        # Names and layouts of the checkpoint, where transformers has others in memory (experts of one layer as one).
+        tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
+        path = os.path.join(folder, file)
+        save_file(tensors, path, metadata={"format": "pt"})
+        _flush(path)
+        places |= dict.fromkeys(tensors, file)
+        total += sum(tensor.numel() for tensor in tensors.values())
+    if is_writer and len(shards) > 1:
+        metadata = {"total_parameters": total, "total_size": total * kind.itemsize}
+        path = os.path.join(folder, "model.safetensors.index.json")
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump({"metadata": metadata, "weight_map": dict(sorted(places.items()))}, out, indent=2)
+        _flush(path)
+
+
+def _shards(module: Any, item_bytes: int) -> list[list[tuple[str, nn.Parameter]]]:
+    """Parameters in order, cut where a shard is full; those of one layer stay together."""
+    owners = {id(parameter): index for index, layer in enumerate(layers_of(module)) for parameter in layer.parameters()}
+    units: dict[int | str, list[tuple[str, nn.Parameter]]] = {}
+    for name, parameter in module.named_parameters():
+        units.setdefault(owners.get(id(parameter), name), []).append((name, parameter))
+    shards: list[list[tuple[str, nn.Parameter]]] = [[]]
+    used = 0
+    for unit in units.values():
+        size = sum(parameter.numel() for _, parameter in unit) * item_bytes
+        if used + size > SHARD_BYTES and shards[-1]:
+            shards.append([])
+            used = 0
+        shards[-1] += unit
+        used += size
+    return shards
+
+
+def take_weights(model: TokenModel, other: Any) -> None:
+    """Copy the parameters of an undivided model, of which each worker keeps its part."""
+    theirs = dict(other.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.module.named_parameters():
+            parameter.copy_(_divided(theirs[name].detach(), parameter))
+
+
+def save_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: str) -> None:
+    """Write what the optimizer remembers; all workers call it."""
+    save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=folder)
+
+
+def load_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: str) -> None:
+    """Read what an optimizer of any number of workers, or of the embedded engine, remembered."""
+    if os.path.exists(os.path.join(folder, ".metadata")):
+        state = {"optimizer": get_optimizer_state_dict(model, optimizer)}
+        load(state, checkpoint_id=folder)
+        set_optimizer_state_dict(model, optimizer, state["optimizer"])
+    elif os.path.exists(os.path.join(folder, _EMBEDDED_FILE)):
+        _load_embedded(model, optimizer, os.path.join(folder, _EMBEDDED_FILE))
+    else:
+        raise Refusal(f"{folder} holds no optimizer state; use another checkpoint.")
+
+
+def _load_embedded(model: TokenModel, optimizer: torch.optim.Optimizer, path: str) -> None:
+    with safe_open(path, framework="pt") as file:
+        step = float(file.metadata()["step"])
+        known = set(file.keys())
+        for name, parameter in model.module.named_parameters():
+            state = optimizer.state[parameter]
+            state["step"] = torch.tensor(step)
+            for moment in _MOMENTS:
+                if f"{moment}.{name}" not in known:
+                    raise Refusal(f"{path} has no tensor `{moment}.{name}`; it is not of this model.")
+                state[moment] = _divided(file.get_tensor(f"{moment}.{name}"), parameter)
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    value = parameter.detach()
+    return (value.full_tensor() if isinstance(value, DTensor) else value).cpu()
+
+
+def _divided(value: Tensor, like: Tensor) -> Tensor:
+    assert isinstance(like, DTensor)
+    # Every worker has read the same values: no need to send them.
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _flush(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,312 @@
+"""The controller's hand in a Ray cluster: a child process that speaks frames over stdin and stdout.
+
+    python -m trainyard_worker.shim
+
+Requests are `{id, op, ...}`, answers `{id, ok}` or `{id, error}`, events `{event, ...}`. It joins a cluster or starts
+one, places the workers, relays verbs to them, and tells of their deaths. When the controller is gone (stdin ends) it
+ends the workers, and the cluster if it started it. Should it be killed itself, `afterlife.py` ends what it leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+# Before anything else is imported: nothing that a library prints may come between the frames.
+_IN = os.fdopen(os.dup(0), "rb")
+_OUT = os.dup(1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.dup2(2, 1)
+
+from . import frames  # noqa: E402
+from .afterlife import watch_over_this_session  # noqa: E402
+from .refusal import Refusal  # noqa: E402
+
+Request = dict[str, Any]
+STOP_SECONDS = 10.0
+
+
+class Controller:
+    """The other end of the pipe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send; a controller that is gone is noticed by the end of stdin."""
+        data = memoryview(frames.framed(message))
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(_OUT, data) :]
+
+    def answer(self, request: Request, value: Any) -> None:
+        self.say({"id": request["id"], "ok": value})
+
+    def refuse(self, request: Request, error: BaseException, **more: Any) -> None:
+        self.say({"id": request["id"], "error": {**described(error), **more}})
+
+
+class Group:
+    """The workers of one engine."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._hosts: list[Any] = []
+        self._placements: list[Any] = []
+        self._who: list[dict[str, Any]] = []
+        self._lost: set[int] = set()
+        self._is_stopping = False
+
+    def start(self, a: Request) -> None:
+        """Place the workers, and let them find each other."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        from .host import CONCURRENCY_GROUPS, Host
+
+        deadline = time.monotonic() + a["timeout"]
+        self._check_resources(a)
+        make = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups=CONCURRENCY_GROUPS)(Host)
+        bundle = a["bundle"]
+        for _ in range(a["nodes"]):
+            placement = ray.util.placement_group([bundle] * a["perNode"], strategy="STRICT_PACK")
+            self._placements.append(placement)
+            if not placement.wait(max(1.0, deadline - time.monotonic())):
+                raise Refusal(
+                    f"Ray found no room for {a['perNode']} workers on one node within {a['timeout']:.0f} s; each takes "
+                    f"{_resources(bundle)}. Free some, or ask for fewer workers."
+                )
+            for index in range(a["perNode"]):
+                strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=index)
+                options = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
+                host = make.options(scheduling_strategy=strategy, **options).remote()
+                self._hosts.append(host)
+        self._who = self._all([host.describe.remote() for host in self._hosts], deadline)
+        for rank, host in enumerate(self._hosts):
+            parked = host.park.options(concurrency_group="watch").remote()
+            parked.future().add_done_callback(lambda done, rank=rank: self._on_death(rank, done.exception()))
+        threading.Thread(target=self._watch, args=(a["silence"],), daemon=True).start()
+        (address,) = self._all([self._hosts[0].meeting_place.remote()], deadline)
+        joins = []
+        for rank, host in enumerate(self._hosts):
+            join = {"rank": rank, "world": len(self._hosts), "address": address, "device": a["device"]}
+            joins.append(host.call.remote("join", frames.pack({**join, "timeout": a["collectiveTimeout"]})))
+        for data in self._all(joins, deadline):
+            if "refused" in (answer := frames.unpack(data)):
+                raise Refusal(answer["refused"])
+        self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+
+    @staticmethod
+    def _all(refs: list[Any], deadline: float) -> list[Any]:
+        import ray
+
+        try:
+            results: list[Any] = ray.get(refs, timeout=max(1.0, deadline - time.monotonic()))
+        except ray.exceptions.GetTimeoutError as error:
+            raise Refusal("The workers were placed and did not start in time. Look at Ray's logs for why.") from error
+        return results
+
+    def call(self, a: Request) -> None:
+        """Send a verb to every worker; the answer is theirs in order, or the first error at once."""
+        from ray.exceptions import RayActorError
+
+        answers: list[bytes | None] = [None] * len(self._hosts)
+        left = [len(self._hosts)]
+        lock = threading.Lock()
+
+        def on_done(rank: int, done: Any) -> None:
+            error = done.exception()
+            with lock:
+                if left[0] <= 0:
+                    return
+                if error is None:
+                    answers[rank] = done.result()
+                left[0] = left[0] - 1 if error is None else 0
+                is_last = left[0] == 0
+            if isinstance(error, RayActorError):
+                self._on_death(rank, error)  # before the answer, because it says more
+            if error is not None:
+                self._controller.refuse(a, error, rank=rank)
+            elif is_last:
+                self._controller.answer(a, answers)
+
+        for rank, (host, data) in enumerate(zip(self._hosts, a["args"], strict=True)):
+            future = host.call.remote(a["verb"], data).future()
+            future.add_done_callback(lambda done, rank=rank: on_done(rank, done))
+
+    def stop(self) -> None:
+        """End every worker, the stopped ones too."""
+        import ray
+
+        self._is_stopping = True
+        for host in self._hosts:
+            ray.kill(host)
+        for placement in self._placements:
+            ray.util.remove_placement_group(placement)
+        here = ray.get_runtime_context().get_node_id()
+        for who in self._who:
+            if who["node"] == here:
+                _kill(who["pid"])
+
+    def _check_resources(self, a: Request) -> None:
+        import ray
+
+        workers = a["nodes"] * a["perNode"]
+        total = ray.cluster_resources()
+        for name, each in a["bundle"].items():
+            has = total.get(name, 0)
+            if has < each * workers:
+                raise Refusal(
+                    f"The Ray cluster has {has:g} {name} in all, and {workers} workers of {each:g} each are asked for. "
+                    "Ask for fewer workers, or add nodes."
+                )
+
+    def _on_death(self, rank: int, error: BaseException | None) -> None:
+        told = " ".join(str(error).split())
+        _, _, detail = told.partition("Worker exit detail: ")
+        self._tell_lost(rank, f"its process ended. {detail or told}"[:400])
+
+    def _tell_lost(self, rank: int, why: str) -> None:
+        if self._is_stopping or rank in self._lost:
+            return
+        self._lost.add(rank)
+        self._controller.say({"event": "lost", "rank": rank, **self._who[rank], "why": why})
+
+    def _watch(self, silence: float) -> None:
+        """Notice workers that exist and do not answer."""
+        import ray
+
+        pings = {rank: self._ping(rank) for rank in range(len(self._hosts))}
+        since = dict.fromkeys(pings, time.monotonic())
+        while not self._is_stopping and not self._lost:
+            time.sleep(min(1.0, silence / 4))
+            for rank, ping in pings.items():
+                if ray.wait([ping], timeout=0)[0]:
+                    pings[rank], since[rank] = self._ping(rank), time.monotonic()
+                elif time.monotonic() - since[rank] > silence:
+                    self._tell_lost(rank, f"it has not answered for {silence:.0f} s")
+
+    def _ping(self, rank: int) -> Any:
+        return self._hosts[rank].ping.options(concurrency_group="watch").remote()
+
+
+class Shim:
+    """Does what is asked, in order, on the main thread: Ray's own processes end with the thread that started them."""
+
+    def __init__(self) -> None:
+        self._controller = Controller()
+        self._group = Group(self._controller)
+        self._requests: queue.Queue[Request | None] = queue.Queue()
+
+    def run(self) -> None:
+        threading.Thread(target=self._read, daemon=True).start()
+        ops: dict[str, Callable[[Request], None]] = {"start": self._start, "call": self._group.call}
+        while (request := self._requests.get()) is not None:
+            try:
+                ops[request["op"]](request)
+            except Exception as error:
+                self._controller.refuse(request, error)
+        self._end()
+
+    def _read(self) -> None:
+        while (request := frames.read_frame(_IN.read)) is not None:
+            self._requests.put(request)
+        self._requests.put(None)
+        # If the main thread is held up, in a cluster that does not answer for instance, it ends all the same.
+        threading.Timer(STOP_SECONDS, self._leave).start()
+
+    def _start(self, a: Request) -> None:
+        # Whoever is run by `ray job submit` is told of its cluster this way.
+        address = a["address"] or os.environ.get("RAY_ADDRESS")
+        where = f"A Ray cluster could not be {'started here' if address is None else f'reached at {address}'}"
+        late = Refusal(
+            f"{where} within {a['timeout']:.0f} s. Check that it runs, and that it can be reached from here."
+        )
+        # Ray goes on trying for minutes, deaf to signals.
+        alarm = threading.Timer(a["timeout"], self._give_up, (a, late))
+        alarm.start()
+        try:
+            self._connect(address, a)
+        except Exception as error:
+            message = f"{where}: {' '.join(str(error).split())[:500]}."
+            if "InvalidAuthToken" in "".join(traceback.format_exception(error)):
+                message += " It asks for a token: set RAY_AUTH_TOKEN, or RAY_AUTH_MODE=token if a file has it."
+            raise Refusal(message) from error
+        finally:
+            alarm.cancel()
+        self._group.start(a)
+
+    def _give_up(self, a: Request, late: Refusal) -> None:
+        self._controller.refuse(a, late)
+        self._leave()
+
+    def _connect(self, address: str | None, a: Request) -> None:
+        package = os.path.dirname(os.path.abspath(__file__))
+        quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+        if address is None:
+            # Everything that is started here inherits these.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            os.environ.update(a["env"])
+            os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(package), os.environ.get("PYTHONPATH", "")])
+            import ray
+
+            ray.init("local", include_dashboard=False, **{**quiet, **a["local"], **a["init"]})
+            return
+        if "RAY_AUTH_TOKEN" in os.environ:
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
+        import ray
+
+        given = a["init"].get("runtime_env", {})
+        environment = {**given, "env_vars": {**a["env"], **given.get("env_vars", {})}}
+        environment["py_modules"] = [*given.get("py_modules", []), package]
+        ray.init(address, **{**quiet, **a["init"], "runtime_env": environment})
+
+    def _end(self) -> None:
+        try:
+            if "ray" in sys.modules:
+                import ray
+
+                if ray.is_initialized():
+                    self._group.stop()
+                    ray.shutdown()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """End this process whatever its threads are doing; the rest is for `afterlife.py`."""
+        os._exit(0)
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """An error for the controller: its kind, what it says, and where it came from."""
+    cause = getattr(error, "cause", None)
+    told = cause if isinstance(cause, BaseException) else error
+    return {
+        "type": type(told).__name__,
+        "message": str(told),
+        "trace": "".join(traceback.format_exception(error))[-4000:],
+    }
+
+
+def _resources(bundle: dict[str, float]) -> str:
+    return " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    watch_over_this_session()  # while there are no threads yet
+    Shim().run()

@@ -1,0 +1,140 @@
+/**
+ * The controller's half of the loss: from what the workers say of each token to the loss, its metrics, and the
+ * derivative of the loss by each of these outputs.
+ *
+ * The loss is the same traced function that the embedded engine inlines behind its model; here it is a graph of its
+ * own over [batch, time], compiled once per loss and run on onnxruntime.
+ */
+import type { Node } from "../../graph/node.ts";
+import { scope } from "../../graph/node.ts";
+import * as o from "../../graph/ops.ts";
+import { grad } from "../../graph/vjp.ts";
+import { compile, type Program } from "../../onnx/emit.ts";
+import type { Executable, Runtime } from "../../runtime/runtime.ts";
+import { invariant } from "../../util/errors.ts";
+import type { HeadName, LossMetrics, TokenLoss, TokenRow } from "../contract.ts";
+import type { Block } from "./layout.ts";
+
+/** Outputs of the counted tokens of a block, in the order of its places. */
+export type Counted = Readonly<Partial<Record<HeadName, Float32Array>>>;
+
+type Trained = { readonly metrics: LossMetrics; readonly gradients: Counted };
+
+type Compiled = {
+  readonly executable: Executable;
+  readonly metrics: readonly string[];
+  readonly learnt: readonly HeadName[];
+};
+
+export class LossGradients {
+  readonly #runtime: Runtime;
+  readonly #compiled = new Map<string, Promise<Compiled>>();
+
+  constructor(runtime: Runtime) {
+    this.#runtime = runtime;
+  }
+
+  /** The heads through which a loss can be lowered; the others it only reports. */
+  async learnt(loss: TokenLoss): Promise<readonly HeadName[]> {
+    return (await this.#compile(loss)).learnt;
+  }
+
+  /** Loss, metrics and derivatives of one block. */
+  async of(
+    loss: TokenLoss,
+    block: Block,
+    given: { readonly rows: readonly TokenRow[]; readonly outputs: Counted; readonly scalars: LossMetrics },
+  ): Promise<Trained> {
+    const { executable, metrics, learnt } = await this.#compile(loss);
+    const size = block.rows * block.time;
+    const arrays: Record<string, Float32Array> = { mask: onGrid(block, size, () => 1) };
+    for (const head of loss.heads) {
+      const values = given.outputs[head];
+      invariant(values !== undefined, `the workers say nothing of ${head}`);
+      arrays[headName(head)] = onGrid(block, size, (i) => values[i]!);
+    }
+    for (const name of loss.extra ?? []) {
+      const grid = shared(size);
+      block.indices.forEach((row, b) => {
+        const values = given.rows[row]!.extra?.[name];
+        if (values !== undefined) grid.set(values, b * block.time);
+      });
+      arrays[`extra/${name}`] = grid;
+    }
+    for (const name of loss.scalars ?? []) {
+      const value = given.scalars[name];
+      invariant(value !== undefined, `the loss ${loss.key} needs the number ${name}`);
+      arrays[`scalar/${name}`] = shared(1).fill(value);
+    }
+    for (const name of metrics) arrays[metricName(name)] = shared(1);
+    for (const head of learnt) arrays[gradName(head)] = shared(size);
+    await this.#runtime.run(executable, { bindings: { batch: block.rows, time: block.time }, arrays });
+    const gradients = learnt.map((head) => {
+      const grid = arrays[gradName(head)]!;
+      return [head, Float32Array.from(block.places, (place) => grid[place]!)] as const;
+    });
+    return {
+      metrics: Object.fromEntries(metrics.map((name) => [name, arrays[metricName(name)]![0]!])),
+      gradients: Object.fromEntries(gradients),
+    };
+  }
+
+  #compile(loss: TokenLoss): Promise<Compiled> {
+    let compiled = this.#compiled.get(loss.key);
+    if (compiled === undefined) {
+      const { program, metrics, learnt } = lossProgram(loss);
+      compiled = this.#runtime.load(program).then((executable) => ({ executable, metrics, learnt }));
+      this.#compiled.set(loss.key, compiled);
+    }
+    return compiled;
+  }
+}
+
+const headName = (head: HeadName): string => `head/${head}`;
+const gradName = (head: HeadName): string => `grad/${head}`;
+const metricName = (metric: string): string => `metric/${metric}`;
+
+/** The loss over what the workers say, as a program. */
+export function lossProgram(loss: TokenLoss): {
+  readonly program: Program;
+  readonly metrics: readonly string[];
+  readonly learnt: readonly HeadName[];
+} {
+  const shape = ["batch", "time"];
+  const tensors: Record<string, Node> & { mask: Node } = { mask: o.input("mask", shape) };
+  const heads = loss.heads.map((head) => o.input(headName(head), shape));
+  loss.heads.forEach((head, i) => {
+    tensors[head] = heads[i]!;
+  });
+  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, shape);
+  for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
+  const built = scope("loss", () => loss.build(tensors));
+  const gradients = grad(built.loss, heads);
+  const learnt = loss.heads.filter((_, i) => !isZero(gradients[i]!));
+  const metrics = { loss: built.loss, ...built.metrics };
+  const outputs: Record<string, Node> = {};
+  for (const [name, node] of Object.entries(metrics)) outputs[metricName(name)] = node;
+  loss.heads.forEach((head, i) => {
+    if (learnt.includes(head)) outputs[gradName(head)] = gradients[i]!;
+  });
+  return { program: compile(outputs), metrics: Object.keys(metrics), learnt };
+}
+
+/** What `grad` gives where a loss does not depend on an input at all. */
+function isZero({ op, inputs }: Node): boolean {
+  const [x] = inputs;
+  return op === "broadcastTo" && x?.op === "constant" && x.attrs.values.every((value) => value === 0);
+}
+
+/** Values of the counted tokens in their places of the grid, 0 elsewhere. */
+function onGrid(block: Block, size: number, value: (i: number) => number): Float32Array {
+  const grid = shared(size);
+  block.places.forEach((place, i) => {
+    grid[place] = value(i);
+  });
+  return grid;
+}
+
+function shared(length: number): Float32Array {
+  return new Float32Array(new SharedArrayBuffer(4 * length));
+}

@@ -1,0 +1,277 @@
+/**
+ * A model on a group of workers. What crosses the wire is tokens and numbers per token; weights never do.
+ *
+ * Calls on one model run one after the other, in the order they were made; sampling takes its turn round by round.
+ * Training a micro-batch is a forward pass whose graph the workers keep, the loss here, and a backward pass from its
+ * derivatives. A gradient is the sum over workers, so results are the embedded engine's but for rounding.
+ */
+import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import * as z from "zod";
+import { type ModelConfig, readConfig } from "../../models/config.ts";
+import { saveParameters } from "../../models/weights.ts";
+import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
+import { loadTokenizer } from "../../text/tokenizer.ts";
+import { invariant, UserError } from "../../util/errors.ts";
+import { explainWrite, syncDirectory, temporaryName } from "../../util/files.ts";
+import type {
+  ForwardOptions,
+  HeadName,
+  LossMetrics,
+  Model,
+  OptimizerStep,
+  SaveFormat,
+  StepResult,
+  TokenLoss,
+  TokenOutputs,
+  TokenRow,
+  TrainOptions,
+} from "../contract.ts";
+import { type Block, divide, layOut, type Round, standIn } from "./layout.ts";
+import type { Counted, LossGradients } from "./loss-gradient.ts";
+import { EngineLost } from "./lost.ts";
+import { RaySampler } from "./sampler.ts";
+import type { Shim } from "./shim.ts";
+
+export type RayModelParts = {
+  readonly shim: Shim;
+  /** The model's number at the workers. */
+  readonly model: number;
+  readonly config: ModelConfig;
+  readonly parameterCount: number;
+  readonly losses: LossGradients;
+  readonly tokenizerFolder: string;
+  readonly limits: SamplerLimits;
+};
+
+/** What a pass is about, besides its blocks. */
+type Pass = {
+  readonly heads: readonly HeadName[];
+  readonly learnt: readonly HeadName[];
+  readonly temperature: number;
+};
+
+export class RayModel implements Model {
+  readonly config: ModelConfig;
+  readonly parameterCount: number;
+  readonly #parts: RayModelParts;
+  #sampler: Promise<RaySampler> | null = null;
+  #stats: () => SamplerStats = () => idle;
+  #queue: Promise<unknown> = Promise.resolve();
+  #hasGradient = false;
+
+  constructor(parts: RayModelParts) {
+    this.#parts = parts;
+    this.config = parts.config;
+    this.parameterCount = parts.parameterCount;
+  }
+
+  forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]> {
+    return this.#exclusive(async () => {
+      const results = rows.map((row) =>
+        Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
+      );
+      const pass = { heads, learnt: [], temperature: options.temperature ?? 1 };
+      for await (const blocks of this.#rounds(rows, heads, options)) {
+        const outputs = await this.#forward(blocks, pass);
+        blocks.forEach((block, rank) => {
+          block?.owners.forEach(({ row, at }, i) => {
+            for (const head of heads) results[row]![head]![at] = outputs[rank]![head]![i]!;
+          });
+        });
+      }
+      return results;
+    });
+  }
+
+  train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
+    return this.#exclusive(async () => {
+      const { losses } = this.#parts;
+      const totals: Record<string, number> = {};
+      const learnt = await losses.learnt(loss);
+      const pass = { heads: loss.heads, learnt, temperature: loss.temperature ?? 1 };
+      for await (const blocks of this.#rounds(rows, loss.heads, options)) {
+        const outputs = await this.#forward(blocks, pass);
+        const gradients: Counted[] = [];
+        for (const [rank, block] of blocks.entries()) {
+          if (block === null) {
+            gradients.push(Object.fromEntries(learnt.map((head) => [head, new Float32Array(1)])));
+            continue;
+          }
+          const given = { rows, outputs: outputs[rank]!, scalars: options.scalars ?? {} };
+          const trained = await losses.of(loss, block, given);
+          gradients.push(trained.gradients);
+          for (const [name, value] of Object.entries(trained.metrics)) totals[name] = (totals[name] ?? 0) + value;
+        }
+        if (learnt.length > 0) await this.#call("backward", (rank) => ({ gradients: gradients[rank]! }));
+      }
+      this.#hasGradient = true;
+      return { loss: 0, ...totals };
+    });
+  }
+
+  step(optimizer: OptimizerStep): Promise<StepResult> {
+    return this.#exclusive(async () => {
+      invariant(this.#hasGradient, "a step needs a gradient: call train first");
+      this.#hasGradient = false;
+      const [answer] = await this.#call("step", () => optimizer);
+      const { gradNorm } = stepAnswer.parse(answer);
+      return { gradNorm, isSkipped: !Number.isFinite(gradNorm) };
+    });
+  }
+
+  async sample(request: SampleRequest): Promise<Completion> {
+    this.#sampler ??= this.#openSampler().catch((error) => {
+      this.#sampler = null; // so that nothing else waits for it
+      throw error;
+    });
+    return (await this.#sampler).sample(request);
+  }
+
+  samplerStats(): SamplerStats {
+    return this.#stats();
+  }
+
+  save(dir: string, format: SaveFormat = "F32"): Promise<void> {
+    return this.#exclusive(async () => {
+      const { config, tokenizerFolder } = this.#parts;
+      const isThere = await stat(dir).then(
+        () => true,
+        () => false,
+      );
+      const staging = resolve(temporaryName(isThere ? join(dir, "save") : dir));
+      try {
+        // config.json and the tokenizer as every engine writes them, and weights by the workers.
+        const none = () => new Float32Array(0);
+        await saveParameters(staging, config, [], none, { dtype: format, tokenizerFrom: tokenizerFolder });
+        await rm(join(staging, "model.safetensors"));
+        await this.#call("save", () => ({ folder: staging, format }));
+        await putInPlace(staging, dir, isThere);
+      } catch (error) {
+        throw explainWrite(dir, error);
+      } finally {
+        await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
+      }
+    });
+  }
+
+  load(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      const other = await readConfig(dir);
+      if (other.family !== this.config.family)
+        throw new UserError(
+          `${dir} holds a ${other.family} model, and this one is ${this.config.family}: load it on its own.`,
+        );
+      await this.#call("take", () => ({ folder: resolve(dir) }));
+    });
+  }
+
+  saveOptimizer(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      await mkdir(dir, { recursive: true });
+      await this.#call("save_optimizer", () => ({ folder: resolve(dir) }));
+    });
+  }
+
+  loadOptimizer(dir: string): Promise<void> {
+    return this.#exclusive(async () => {
+      await this.#call("load_optimizer", () => ({ folder: resolve(dir) }));
+    });
+  }
+
+  async close(): Promise<void> {
+    if (this.#sampler !== null) (await this.#sampler).close(new Error("the model was closed"));
+    await this.#exclusive(() => this.#call("close", () => ({}))).catch((error: unknown) => {
+      if (!(error instanceof EngineLost)) throw error; // it is as closed as it can be
+    });
+  }
+
+  async #openSampler(): Promise<RaySampler> {
+    const { config, limits, tokenizerFolder, shim } = this.#parts;
+    if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
+    const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
+      () => true,
+      () => false,
+    );
+    const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
+    const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
+    const bytes = 2 * 4 * config.layers * config.kvHeads * config.headDim; // keys and values in single precision
+    const cacheTokens = Math.floor((limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / bytes);
+    const { scaling } = config.rope;
+    const sampler = new RaySampler({
+      ...{ tokenizer, limits, cacheTokens, workers: shim.workers.length, vocabSize: config.vocabSize },
+      eosIds: tokenizer?.eosIds ?? own,
+      maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, cacheTokens),
+      regimeEnd: scaling.type === "longrope" ? scaling.originalPositions : null,
+      round: (messages) => this.#exclusive(() => this.#call("sample", (rank) => messages[rank]!)),
+    });
+    this.#stats = () => sampler.stats();
+    return sampler;
+  }
+
+  /** The blocks of each round, by rank; rounds in which nothing counts are left out. */
+  async *#rounds(
+    rows: readonly TokenRow[],
+    heads: readonly HeadName[],
+    { micro, onMicroBatch }: Pick<ForwardOptions, "micro" | "onMicroBatch">,
+  ): AsyncIterable<readonly (Block | null)[]> {
+    const { config } = this;
+    const rounds: Round[] = divide(rows, { micro, config, workers: this.#parts.shim.workers.length });
+    for (const [done, round] of rounds.entries()) {
+      onMicroBatch?.(done, rounds.length);
+      const blocks = round.map((indices) => layOut(rows, indices, { heads, vocabSize: config.vocabSize }));
+      if (blocks.some((block) => block !== null)) yield blocks;
+    }
+  }
+
+  async #forward(blocks: readonly (Block | null)[], pass: Pass): Promise<Counted[]> {
+    const answers = await this.#call("forward", (rank) => {
+      const { rows, ids, positions, targets } = blocks[rank] ?? standIn;
+      return { rows, ids, positions, targets, ...pass };
+    });
+    return answers.map((answer) => counted.parse(answer));
+  }
+
+  #call(verb: string, message: (rank: number) => object): Promise<Readonly<Record<string, unknown>>[]> {
+    const { shim, model } = this.#parts;
+    return shim.call(
+      verb,
+      shim.workers.map((_, rank) => ({ ...message(rank), model })),
+    );
+  }
+
+  /** Run after everything that was asked for before, whether or not that went well. */
+  #exclusive<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work);
+    this.#queue = result.catch(() => undefined);
+    return result;
+  }
+}
+
+const stepAnswer = z.object({ gradNorm: z.number().or(z.nan()).or(z.literal(Infinity)) });
+const headNames = z.enum(["logprobs", "entropy", "sumPiSquared", "values", "scores"]);
+const counted = z.partialRecord(headNames, z.instanceof(Float32Array));
+
+/** What keys and values may take on a worker unless said otherwise. */
+const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
+
+const idle: SamplerStats = {
+  ...{ running: 0, waiting: 0, cachedTokens: 0, cacheTokens: 0, promptTokens: 0, reusedTokens: 0 },
+  ...{ generatedTokens: 0, finishedSamples: 0, preemptions: 0 },
+};
+
+/** A finished folder to its name; where there is one already, file by file, config.json last, older shards gone. */
+async function putInPlace(staging: string, dir: string, isThere: boolean): Promise<void> {
+  if (!isThere) {
+    await rename(staging, dir);
+    await syncDirectory(dirname(resolve(dir)));
+    return;
+  }
+  const fresh = (await readdir(staging)).sort((a, b) => Number(a === "config.json") - Number(b === "config.json"));
+  for (const name of fresh) await rename(join(staging, name), join(dir, name));
+  const isWeights = (name: string) => /^model(-\d+-of-\d+)?\.safetensors(\.index\.json)?$/.test(name);
+  for (const name of await readdir(dir)) {
+    if (isWeights(name) && !fresh.includes(name)) await rm(join(dir, name));
+  }
+  await syncDirectory(dir);
+}

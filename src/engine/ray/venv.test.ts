@@ -1,0 +1,46 @@
+import { spawnSync } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { UserError } from "../../util/errors.ts";
+import { pythonFolder } from "./shim.ts";
+import { dependencies, ensurePython } from "./venv.ts";
+
+const python = process.env.TRAINYARD_TEST_PYTHON ?? "";
+
+test("everything that the workers need is pinned, and tests run on the same versions", async () => {
+  const needs = await dependencies();
+  expect(needs.length).toBeGreaterThan(3);
+  for (const need of needs) expect(need).toMatch(/^[a-z]+==[\d.]+$/);
+  const tested = (await readFile(join(pythonFolder, "requirements.txt"), "utf8")).split("\n");
+  expect(tested).toEqual(expect.arrayContaining(needs));
+});
+
+test("an interpreter that is not there is named", async () => {
+  const error = await ensurePython({ python: "/nowhere/python" }).catch((it: unknown) => it);
+  expect(error).toBeInstanceOf(UserError);
+  expect(String(error)).toMatch(/\/nowhere\/python cannot be started \(ENOENT\)/);
+});
+
+test.skipIf(python === "")("an interpreter that lacks something says what (needs Python)", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "bare-"));
+  try {
+    expect(spawnSync(python, ["-m", "venv", "--without-pip", folder]).status).toBe(0);
+    const error = await ensurePython({ python: join(folder, "bin/python") }).catch((it: unknown) => it);
+    expect(error).toBeInstanceOf(UserError);
+    expect(String(error)).toMatch(/torch is not installed\. Install it there with `pip install torch==/);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test.skipIf(python === "")("the workers' code is as ruff wants it (needs Python with ruff)", () => {
+  for (const args of [["check"], ["format", "--check"]]) {
+    const { status, stdout } = spawnSync(python, ["-m", "ruff", ...args, "--no-cache", pythonFolder], {
+      encoding: "utf8",
+    });
+    expect(stdout, args.join(" ")).toMatch(/All checks passed|already formatted/);
+    expect(status).toBe(0);
+  }
+});

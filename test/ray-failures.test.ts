@@ -1,0 +1,173 @@
+/**
+ * What the Ray engine does when something is killed, hangs or is not there: a message that names it, within seconds, and
+ * no process that stays behind. TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
+ *
+ * The shim is the first of a session, and whatever a cluster of its own consists of belongs to that session.
+ */
+import { fork } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Model } from "../src/engine/contract.ts";
+import { type GroupPlace, RayEngine, type RayEngineOptions } from "../src/engine/ray/engine.ts";
+import { EngineLost } from "../src/engine/ray/lost.ts";
+import { UserError } from "../src/util/errors.ts";
+import { fixture, trainSteps } from "./engine-conformance.ts";
+import { hasRay, processesOf, python, startNodes } from "./ray-yard.ts";
+
+const SECONDS = 1000;
+
+/** Waits until nothing is left of what a shim has started. */
+async function expectNothingLeft(shimPid: number, withinMs = 10 * SECONDS): Promise<void> {
+  const end = performance.now() + withinMs;
+  while (processesOf(shimPid).length > 0 && performance.now() < end) await sleep(50);
+  expect(processesOf(shimPid)).toEqual([]);
+}
+
+describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeout: 180 * SECONDS }, () => {
+  /** An engine at work, and what it is made of. */
+  async function atWork(options: RayEngineOptions) {
+    const engine = new RayEngine({ python, collectiveMs: 60 * SECONDS, ...options });
+    const model = await engine.open({ folder: fixture("logits/llama") });
+    const place = await engine.group();
+    const outcome = trainSteps(model, 1_000_000).catch((error: unknown) => error);
+    await sleep(500);
+    return { engine, model, place, shimPid: place.shimPid!, outcome };
+  }
+
+  async function expectLost(model: Model, outcome: Promise<unknown>, message: RegExp): Promise<void> {
+    const error = await outcome;
+    expect(error).toBeInstanceOf(EngineLost);
+    expect(String(error)).toMatch(message);
+    const row = { ids: Int32Array.of(1, 2), mask: [1, 1] };
+    await expect(model.forward([row], ["logprobs"], { micro: { rows: 1 } })).rejects.toThrow(EngineLost);
+    await expect(model.sample({ prompt: [1], maxNewTokens: 2 })).rejects.toThrow(EngineLost);
+  }
+
+  test("a worker is killed while another waits for it, names the one that died and ends the other", async () => {
+    const { engine, model, place, shimPid, outcome } = await atWork({ workersPerNode: 2 });
+    const start = performance.now();
+    process.kill(place.workers[1]!.pid, "SIGKILL");
+    await expectLost(model, outcome, new RegExp(`Worker 1 \\(process ${place.workers[1]!.pid} on .*\\) was lost`));
+    expect(performance.now() - start).toBeLessThan(5 * SECONDS);
+    await expectNothingLeft(shimPid); // though the engine is not closed yet
+    await engine.close();
+  });
+
+  test("a worker hangs, names it once it was silent for too long, and ends it", async () => {
+    const { engine, model, place, shimPid, outcome } = await atWork({ silenceMs: 3 * SECONDS });
+    const { pid } = place.workers[0]!;
+    process.kill(pid, "SIGSTOP");
+    const start = performance.now();
+    await expectLost(
+      model,
+      outcome,
+      new RegExp(`Worker 0 \\(process ${pid} on .*\\) was lost: .* not answered for 3 s`),
+    );
+    expect(performance.now() - start).toBeLessThan(8 * SECONDS);
+    await engine.close();
+    await expectNothingLeft(shimPid);
+  });
+
+  test("a node is lost, says so within seconds, and another group goes on from a checkpoint as if nothing had been", async () => {
+    process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex"); // of the cluster and of those who join it
+    const cluster = await startNodes(1, 1);
+    const dir = await mkdtemp(join(tmpdir(), "ray-node-"));
+    const options = { address: cluster.address, nodes: 2, workersPerNode: 1 };
+    try {
+      const before = new RayEngine({ python, ...options });
+      const model = await before.open({ folder: fixture("logits/llama") });
+      const { workers } = await before.group();
+      expect(workers[0]!.node).not.toBe(workers[1]!.node);
+      await trainSteps(model, 2);
+      await model.save(join(dir, "model"));
+      await model.saveOptimizer(join(dir, "optimizer"));
+      const uninterrupted = await trainSteps(model, 2, { from: 2 });
+      const outcome = trainSteps(model, 1_000_000).catch((error: unknown) => error);
+      const start = performance.now();
+      await cluster.do("kill 1");
+      await expectLost(model, outcome, /Worker [01] \(process \d+ on .*\) (was lost|has lost its connection)/);
+      expect(performance.now() - start).toBeLessThan(10 * SECONDS);
+      await before.close();
+
+      await cluster.do("add 1");
+      const after = new RayEngine({ python, ...options });
+      const resumed = await after.open({ folder: join(dir, "model") });
+      await resumed.loadOptimizer(join(dir, "optimizer"));
+      expect(await trainSteps(resumed, 2, { from: 2 })).toEqual(uninterrupted);
+      await after.close();
+    } finally {
+      await cluster.stop();
+      await rm(dir, { recursive: true });
+    }
+  });
+
+  test("it is closed while it starts, does so at once", async () => {
+    const engine = new RayEngine({ python });
+    const starting = expect(engine.group()).rejects.toThrow(/engine was closed/);
+    await sleep(1500);
+    const start = performance.now();
+    await engine.close();
+    await starting;
+    expect(performance.now() - start).toBeLessThan(3 * SECONDS);
+  });
+
+  test("the shim is killed, names it and ends its cluster", async () => {
+    const { engine, model, shimPid, outcome } = await atWork({});
+    process.kill(shimPid, "SIGKILL");
+    await expectLost(model, outcome, new RegExp(`The Ray shim \\(process ${shimPid}\\) ended: SIGKILL`));
+    await expectNothingLeft(shimPid);
+    await engine.close();
+  });
+
+  test.each([
+    { who: "the controller is", withShim: false },
+    { who: "the controller and the shim are", withShim: true },
+  ])("$who killed, leaves nothing behind", async ({ withShim }) => {
+    const child = fork(fileURLToPath(new URL("fixtures/ray-child.ts", import.meta.url)), [python]);
+    const [{ shimPid }] = (await once(child, "message")) as [GroupPlace];
+    expect(processesOf(shimPid!).length).toBeGreaterThan(3);
+    child.kill("SIGKILL");
+    if (withShim) process.kill(shimPid!, "SIGKILL");
+    await expectNothingLeft(shimPid!, 20 * SECONDS);
+  });
+
+  describe("something is not as it should be,", () => {
+    let temporary = "";
+    beforeAll(async () => {
+      temporary = await mkdtemp(join(tmpdir(), "ray-bad-"));
+    });
+    afterAll(() => rm(temporary, { recursive: true }));
+
+    test.each<{ what: string; options: RayEngineOptions; message: RegExp }>([
+      {
+        what: "no such Python",
+        options: { python: "/nowhere/python" },
+        message: /\/nowhere\/python cannot be started/,
+      },
+      {
+        what: "a cluster that does not answer",
+        options: { address: "127.0.0.1:9", startMs: 4 * SECONDS },
+        message: /127\.0\.0\.1:9 within 4 s/,
+      },
+      {
+        what: "fewer processors than workers",
+        options: { workersPerNode: 3, init: { num_cpus: 1 } },
+        message: /has 1 CPU in all, and 3 workers of 1 each/,
+      },
+    ])("$what: one message with the way out", async ({ options, message }) => {
+      const engine = new RayEngine({ python, ...options });
+      const start = performance.now();
+      const error = await engine.open({ folder: fixture("logits/llama") }).catch((it: unknown) => it);
+      expect(error).toBeInstanceOf(UserError);
+      expect(String(error)).toMatch(message);
+      expect(performance.now() - start).toBeLessThan(40 * SECONDS);
+      await engine.close();
+    });
+  });
+});

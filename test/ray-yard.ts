@@ -1,0 +1,52 @@
+/** What tests of the Ray engine need: whether they can run, and which processes are there. */
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+/** An interpreter that may have ray. */
+export const python: string = process.env.TRAINYARD_TEST_PYTHON ?? "";
+
+const find = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('ray') and f('torch')))";
+
+/** Whether the Ray engine can run here. */
+export const hasRay: boolean = python !== "" && spawnSync(python, ["-c", find]).status === 0;
+
+/** A cluster with a node for each number of processors; `do` kills and adds nodes. */
+export async function startNodes(...cpus: number[]) {
+  const script = fileURLToPath(new URL("python/ray_cluster.py", import.meta.url));
+  // A session of its own, as the shim has one: so nothing of it stays behind unseen.
+  const child = spawn(python, [script, ...cpus.map(String)], { stdio: ["pipe", "pipe", "ignore"], detached: true });
+  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  const { address } = JSON.parse((await lines.next()).value ?? "{}") as { address: string };
+  return {
+    address,
+    session: child.pid!,
+    async do(line: `kill ${number}` | `add ${number}`): Promise<void> {
+      child.stdin.write(`${line}\n`);
+      await lines.next();
+    },
+    async stop(): Promise<void> {
+      child.stdin.end();
+      await once(child, "exit");
+      for (const pid of processesOf(child.pid!)) process.kill(pid, "SIGKILL"); // agents of nodes that were killed
+    },
+  };
+}
+
+/** The processes of a session, which are all that a process of its own session has started (Linux). */
+export function processesOf(session: number): number[] {
+  return readdirSync("/proc")
+    .map(Number)
+    .filter((pid) => Number.isInteger(pid) && stateOf(pid)?.session === session);
+}
+
+function stateOf(pid: number): { session: number } | null {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
+    return fields[0] === "Z" ? null : { session: Number(fields[3]) };
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,142 @@
+/**
+ * The Ray engine: the laws of every engine on one and on two workers, and the numbers of the embedded engine.
+ * TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
+ *
+ * The engine of two workers starts a cluster of its own; the one of one worker joins it.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Engine } from "../src/engine/contract.ts";
+import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
+import { RayEngine, type Sharding } from "../src/engine/ray/engine.ts";
+import {
+  batchOf,
+  engineLaws,
+  expectAgreement,
+  expectNear,
+  type Findings,
+  findings,
+  fixture,
+  trainSteps,
+  weightsOf,
+} from "./engine-conformance.ts";
+import { hasRay, python } from "./ray-yard.ts";
+
+describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 180_000 }, () => {
+  process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex"); // both shims inherit it
+  let one: RayEngine;
+  let two: RayEngine;
+  let temporary = "";
+  const engines: Record<string, () => RayEngine> = { "one worker": () => one, "two workers": () => two };
+
+  beforeAll(async () => {
+    temporary = await mkdtemp(join(tmpdir(), "ray-"));
+    two = new RayEngine({ python, workersPerNode: 2, init: { num_cpus: 3 }, collectiveMs: 30_000 });
+    const { address } = await two.group();
+    one = new RayEngine({ python, address, collectiveMs: 30_000 });
+    await one.group();
+  });
+  afterAll(async () => {
+    await one?.close();
+    await two?.close();
+    await rm(temporary, { recursive: true, force: true });
+  });
+
+  describe.each(Object.keys(engines))("on %s", (name) => {
+    engineLaws(
+      () => engines[name]!(),
+      () => temporary,
+    );
+  });
+
+  describe("has the numbers of the embedded engine", () => {
+    const embedded = new EmbeddedEngine();
+    let expected: Findings;
+    beforeAll(async () => {
+      expected = await findings(embedded, temporary);
+    });
+    afterAll(() => embedded.close());
+
+    test.each(Object.keys(engines))("on %s", async (name) => {
+      expectAgreement(await findings(engines[name]!(), temporary), expected);
+    });
+
+    test("with optimizer state that one worker, two workers or the embedded engine left", async () => {
+      const run = async (first: Engine, second: Engine) => {
+        const dir = await mkdtemp(join(temporary, "hand-over-"));
+        const before = await first.open({ folder: fixture("logits/llama_tied") });
+        await trainSteps(before, 2);
+        await before.save(join(dir, "model"));
+        await before.saveOptimizer(join(dir, "optimizer"));
+        await before.close();
+        const after = await second.open({ folder: join(dir, "model") });
+        await after.loadOptimizer(join(dir, "optimizer"));
+        await trainSteps(after, 2, { from: 2 });
+        const weights = await weightsOf(after, temporary);
+        await after.close();
+        return weights;
+      };
+      const weights = await run(embedded, embedded);
+      expectNear(await run(one, two), weights, 1e-3);
+      expectNear(await run(two, one), weights, 1e-3);
+      expectNear(await run(embedded, two), weights, 1e-3);
+    });
+  });
+
+  describe("however a model is divided, two workers compute the same:", () => {
+    const gradients = async (sharding: Sharding) => {
+      const model = await two.open({ folder: fixture("logits/qwen3"), sharding });
+      await trainSteps(model, 2);
+      const weights = await weightsOf(model, temporary);
+      const [output] = await model.forward(batchOf(1), ["logprobs"], { micro: { rows: 9 } });
+      const { samples } = await model.sample({ prompt: [1, 2, 3], maxNewTokens: 9, seed: 1, ignoreEos: true });
+      await model.close();
+      return { weights, logprobs: output!.logprobs!, ids: samples[0]!.ids };
+    };
+    let plain: Awaited<ReturnType<typeof gradients>>;
+    beforeAll(async () => {
+      plain = await gradients({});
+    });
+
+    test.each<Sharding>([{ replicas: 2 }, { reshards: false }, { checkpointing: true }])("%j", async (sharding) => {
+      const found = await gradients(sharding);
+      expectNear(found.weights, plain.weights, 1e-4);
+      expect(found.ids).toEqual(plain.ids);
+    });
+
+    test("in bfloat16, about the same", async () => {
+      const { weights, logprobs } = await gradients({ dtype: "bfloat16" });
+      const error = logprobs.reduce((most, v, t) => Math.max(most, Math.abs(v - plain.logprobs[t]!)), 0);
+      expect(error).toBeGreaterThan(1e-4);
+      expect(error).toBeLessThan(0.3);
+      expectNear(weights, plain.weights, 0.2);
+    });
+
+    test("replicas that do not divide the workers are refused", async () => {
+      await expect(two.open({ folder: fixture("logits/llama"), sharding: { replicas: 3 } })).rejects.toThrow(
+        /2 workers are no whole number of groups for 3 replicas/,
+      );
+    });
+  });
+
+  test("messages larger than what Ray passes by value arrive whole", async () => {
+    const model = await two.open({ folder: fixture("logits/llama") });
+    const rows = Array.from({ length: 700 }, (_, i) => ({
+      ids: Int32Array.from({ length: 64 }, (_, t) => (i * 7 + t * 3) % 100),
+      mask: new Uint8Array(64).fill(1),
+    }));
+    const micro = { maxTokens: 64 * 400 };
+    const all = await model.forward(rows, ["logprobs", "entropy"], { micro });
+    for (const i of [0, 350, 699]) {
+      const [alone] = await model.forward([rows[i]!], ["logprobs", "entropy"], { micro });
+      for (const head of ["logprobs", "entropy"] as const) {
+        const error = all[i]![head]!.reduce((most, v, t) => Math.max(most, Math.abs(v - alone![head]![t]!)), 0);
+        expect(error, `row ${i}, ${head}`).toBeLessThan(1e-4);
+      }
+    }
+    await model.close();
+  });
+});
