@@ -8,20 +8,18 @@
  * The sampler is the trainer: where nothing is cut off its distribution, its log-probs are the old ones and no pass
  * computes them anew. A few episodes of each step are computed anew all the same, and the gap is logged.
  */
-import { actorLoss } from "../algos/actor-loss.ts";
 import { findAdvantage } from "../algos/advantages.ts";
 import type { Rows } from "../algos/batch.ts";
 import { dataMetrics } from "../algos/data-metrics.ts";
 import { type KlControl, penalizeRewards } from "../algos/kl.ts";
 import { drawRows, samplingWeights } from "../algos/pf-ppo.ts";
-import { correct, correctUpdate } from "../algos/rollout-correction.ts";
+import { correct } from "../algos/rollout-correction.ts";
 import { throughputMetrics, timingMetrics } from "../algos/timing-metrics.ts";
 import { totals } from "../algos/token-rows.ts";
 import { valueLoss } from "../algos/value-loss.ts";
 import type { PpoConfig } from "../config/ppo.ts";
-import { actorSettings, advantageSettings, correctionSettings, criticSettings } from "../config/ppo-settings.ts";
+import { advantageSettings, correctionSettings, criticSettings } from "../config/ppo-settings.ts";
 import { Loader, type LoaderState } from "../data/loader.ts";
-import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { claimRun } from "../run/run.ts";
 import { dumpSamples } from "../track/samples.ts";
 import { clearStatus, info, warn } from "../util/log.ts";
@@ -32,6 +30,7 @@ import type { TrainContext } from "./context.ts";
 import { checkSkipped, sayFinished, sayStart, sayStopped, trackRun } from "./course.ts";
 import { componentsOf, type Episode, groupsOf, masksOf, scoresOf } from "./episode.ts";
 import { gather, greedyScores } from "./gather.ts";
+import { type Attempt, onEngine } from "./open-engine.ts";
 import { checkSampler, isCorrecting, isSamplerTrusted, logprobsOf, valuesOf } from "./passes.ts";
 import { Progress } from "./progress.ts";
 import {
@@ -40,119 +39,123 @@ import {
   loadPrompts,
   openPlayer,
   openRoles,
+  type Prompts,
   type RlState,
   saveRoles,
   stateAt,
 } from "./rl-setup.ts";
 import { unlessStopped } from "./rollouts.ts";
 import type { Scene, Skipped } from "./scene.ts";
+import { actorTeacher } from "./teach.ts";
 import { type Lesson, plainRow, update, updateOptions } from "./update.ts";
 import { samplesOf, validate } from "./validate.ts";
 import { type Known, rolloutGroups, watchedRows } from "./watch.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
-  const { data, trainer } = config;
   const prompts = await loadPrompts(config, context);
+  await onEngine(config, context, (attempt) => trainOn(attempt, config, prompts, context));
+}
+
+async function trainOn(
+  { engine, resumeMode, saved }: Attempt,
+  config: PpoConfig,
+  prompts: Prompts,
+  context: TrainContext,
+): Promise<void> {
+  const { data, trainer } = config;
   const batchSize = config.algorithm.filter_groups.enable
     ? (data.gen_batch_size ?? data.train_batch_size)
     : data.train_batch_size;
   const seed = data.seed ?? trainer.seed;
   const loader = new Loader({ rows: prompts.train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
   const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
-  const engine = new EmbeddedEngine({ device: trainer.device, threads: trainer.threads });
-  try {
-    await using claim = await claimRun(trainer.default_local_dir, {
-      ...{ resumeMode: trainer.resume_mode, resumeFromPath: trainer.resume_from_path },
-      keep: trainer.max_actor_ckpt_to_keep,
-    });
-    const { start } = claim;
-    const firstStep = (start?.step ?? 0) + 1;
-    if (start !== null && firstStep > totalSteps && !trainer.val_only)
-      return sayFinished(start.step, totalSteps, actorDir(start.dir));
-    let { klControl, skippedInARow, best } = stateAt(start, config, loader, prompts.fingerprint);
-    const roles = await openRoles(config, prompts, { engine, start }, context);
-    await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
-    await using trackers = await trackRun(config, { start, totalSteps, env: context.env });
-    const run = await claim.begin({ ...config, trainer: { ...trainer, total_training_steps: totalSteps } });
-    announce(config, prompts, roles, totalSteps);
-    sayStart(start, run.dir);
-    await player.push(roles.actor);
+  await using claim = await claimRun(trainer.default_local_dir, {
+    ...{ resumeMode, resumeFromPath: trainer.resume_from_path },
+    keep: trainer.max_actor_ckpt_to_keep,
+  });
+  const { start } = claim;
+  const firstStep = (start?.step ?? 0) + 1;
+  if (start !== null && firstStep > totalSteps && !trainer.val_only)
+    return sayFinished(start.step, totalSteps, actorDir(start.dir));
+  let { klControl, skippedInARow, best } = stateAt(start, config, loader, prompts.fingerprint);
+  const roles = await openRoles(config, prompts, { engine, start }, context);
+  await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
+  await using trackers = await trackRun(config, { start, totalSteps, env: context.env });
+  const run = await claim.begin({ ...config, trainer: { ...trainer, total_training_steps: totalSteps } });
+  announce(config, prompts, roles, totalSteps);
+  sayStart(start, run.dir);
+  await player.push(roles.actor);
 
-    using progress = new Progress(firstStep, totalSteps);
-    const { signal } = context;
-    const check = async (step: number, until: AbortSignal) => {
-      const checked = await validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
-      if (trainer.logged_tokens > 0 && step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
-      const better = trainer.best_metric && betterBest(trainer.best_metric, { step, metrics: checked.metrics, best });
-      if (better) {
-        best = better;
-        await run.saveBest((dir) => roles.actor.save(dir), better);
-      }
-      return checked.metrics;
-    };
-    let keptStep = 0;
-    const keepSkipped = async (step: number, { model, rows, ...about }: Skipped) => {
-      if (skippedInARow > 0 || keptStep === step) return; // the first of a row of them tells most
-      keptStep = step;
-      const kept = await run.saveSkipped(step, (dir) => model.save(dir), { step, ...about, rows: rows.map(plainRow) });
-      warn(`The weights and the batch of an update without a finite gradient (${about.gradNorm}) are in ${kept}.`);
-    };
-    const log = async (step: number, metrics: Record<string, number>) => {
-      await run.logMetrics(step, metrics);
-      trackers.log(step, metrics);
-    };
-    const save = async (step: number, position: LoaderState) => {
-      progress.say("saving");
-      const { fingerprint } = prompts;
-      const state: RlState = { loader: position, fingerprint, klControl, skippedInARow, best };
-      await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
-      savedStep = step;
-    };
-    const stop = async (step: number) => {
-      await trackers.close("stopped");
-      sayStopped(step, totalSteps, run.dir);
-    };
-    let savedStep = firstStep - 1;
-    if (trainer.val_only) {
-      const metrics = await check(savedStep, signal);
-      if (start === null) await run.logMetrics(0, metrics); // else the file ends with the checkpoint's step
-      trackers.log(savedStep, metrics);
-      return await trackers.close("finished");
+  using progress = new Progress(firstStep, totalSteps);
+  const { signal } = context;
+  const check = async (step: number, until: AbortSignal) => {
+    const checked = await validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
+    if (trainer.logged_tokens > 0 && step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
+    const better = trainer.best_metric && betterBest(trainer.best_metric, { step, metrics: checked.metrics, best });
+    if (better) {
+      best = better;
+      await run.saveBest((dir) => roles.actor.save(dir), better);
     }
-    if (start === null && trainer.val_before_train && prompts.validation.length > 0)
-      await log(0, await check(0, signal));
-    for (let step = firstStep; step <= totalSteps; step++) {
-      progress.begin(step);
-      const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, keepSkipped, signal };
-      const position = loader.state();
-      const taken = await unlessStopped(signal, takeStep(scene, step, klControl));
-      if (taken === null) {
-        // Sampling was cut short, so nothing has been learnt since the step before.
-        if (step - 1 > savedStep) await save(step - 1, position);
-        return await stop(step - 1);
-      }
-      klControl = taken.klControl;
-      skippedInARow = taken.hasSkipped ? skippedInARow + 1 : 0;
-      checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
-
-      const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
-      const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step, NEVER) : {};
-      progress.end();
-      if (trainer.logged_tokens > 0)
-        await run.logRollouts(step, "train", rolloutGroups(taken.episodes, taken, prompts));
-      await log(step, { ...taken.metrics, ...validated });
-
-      if (signal.aborted || isDue(trainer.save_freq)) await save(step, loader.state());
-      if (signal.aborted) return await stop(step);
-    }
-    await trackers.close("finished");
-    clearStatus();
-    info(`Done: ${totalSteps} steps. The run folder is ${run.dir}.`);
-  } finally {
-    clearStatus();
-    await engine.close();
+    return checked.metrics;
+  };
+  let keptStep = 0;
+  const keepSkipped = async (step: number, { model, rows, ...about }: Skipped) => {
+    if (skippedInARow > 0 || keptStep === step) return; // the first of a row of them tells most
+    keptStep = step;
+    const kept = await run.saveSkipped(step, (dir) => model.save(dir), { step, ...about, rows: rows.map(plainRow) });
+    warn(`The weights and the batch of an update without a finite gradient (${about.gradNorm}) are in ${kept}.`);
+  };
+  const log = async (step: number, metrics: Record<string, number>) => {
+    await run.logMetrics(step, metrics);
+    trackers.log(step, metrics);
+  };
+  const save = async (step: number, position: LoaderState) => {
+    progress.say("saving");
+    const { fingerprint } = prompts;
+    const state: RlState = { loader: position, fingerprint, klControl, skippedInARow, best };
+    await run.saveCheckpoint(step, (dir) => saveRoles(roles, dir), state);
+    savedStep = step;
+    saved();
+  };
+  const stop = async (step: number) => {
+    await trackers.close("stopped");
+    sayStopped(step, totalSteps, run.dir);
+  };
+  let savedStep = firstStep - 1;
+  if (trainer.val_only) {
+    const metrics = await check(savedStep, signal);
+    if (start === null) await run.logMetrics(0, metrics); // else the file ends with the checkpoint's step
+    trackers.log(savedStep, metrics);
+    return await trackers.close("finished");
   }
+  if (start === null && trainer.val_before_train && prompts.validation.length > 0) await log(0, await check(0, signal));
+  for (let step = firstStep; step <= totalSteps; step++) {
+    progress.begin(step);
+    const scene: Scene = { config, prompts, roles, player, loader, progress, totalSteps, keepSkipped, signal };
+    const position = loader.state();
+    const taken = await unlessStopped(signal, takeStep(scene, step, klControl));
+    if (taken === null) {
+      // Sampling was cut short, so nothing has been learnt since the step before.
+      if (step - 1 > savedStep) await save(step - 1, position);
+      return await stop(step - 1);
+    }
+    klControl = taken.klControl;
+    skippedInARow = taken.hasSkipped ? skippedInARow + 1 : 0;
+    checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
+
+    const isDue = (every: number) => every > 0 && (step === totalSteps || step % every === 0);
+    const validated = prompts.validation.length > 0 && isDue(trainer.test_freq) ? await check(step, NEVER) : {};
+    progress.end();
+    if (trainer.logged_tokens > 0) await run.logRollouts(step, "train", rolloutGroups(taken.episodes, taken, prompts));
+    await log(step, { ...taken.metrics, ...validated });
+
+    if (signal.aborted || isDue(trainer.save_freq)) await save(step, loader.state());
+    if (signal.aborted) return await stop(step);
+  }
+  await trackers.close("finished");
+  clearStatus();
+  info(`Done: ${totalSteps} steps. The run folder is ${run.dir}.`);
 }
 
 /** Validation of a step that is learnt is not cut short: the step's metrics are those of an unbroken run. */
@@ -242,24 +245,7 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
     hasSkipped ||= done.skipped > 0;
   }
   if (step >= trainer.critic_warmup) {
-    const lossOf = (weighs: boolean) =>
-      atTemperature(config, actorLoss(actorSettings(config), { hasRolloutWeights: weighs }));
-    const loss = lossOf(weights !== null);
-    const corrected = correction.isBypass && isCorrecting(correction);
-    const teach = async (rows: readonly number[]): Promise<Lesson> => {
-      if (!corrected) return lesson(rows, loss);
-      // In bypass mode the correction is that of the policy as it is now, so it is computed before each update.
-      const own = rows.map((row) => pupils[row]!);
-      const plain = lesson(rows, loss);
-      const now = await logprobsOf(scene, actor, "old_log_prob", { episodes: own, mask: plain.mask });
-      const rollout = own.map(({ logprobs }) => logprobs);
-      const result = correctUpdate(
-        { trainingLogprobs: now.logprobs, rolloutLogprobs: rollout, mask: plain.mask },
-        correction,
-      );
-      const extra = { ...plain.extra, ...(result.weights && { rolloutWeights: result.weights }) };
-      return { ...result, extra, loss: lossOf(result.weights !== null) };
-    };
+    const teach = actorTeacher(scene, { step, pupils, lesson, isWeighted: weights !== null });
     const done = await clock.time("update_actor", () =>
       update(actor, pupils, teach, updateOptions(scene, "actor", step)),
     );
@@ -279,12 +265,6 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
   Object.assign(metrics, throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }));
   const known = { advantages, entropy: checked.entropy };
   return { metrics, episodes, watched, known, klControl: control, hasSkipped };
-}
-
-/** A loss of the distribution that the sampler draws from. */
-function atTemperature({ actor_rollout_ref: { rollout } }: PpoConfig, loss: Lesson["loss"]): Lesson["loss"] {
-  const { temperature } = rollout;
-  return { ...loss, key: `${loss.key} at ${temperature}`, temperature };
 }
 
 type BatchRows = {
