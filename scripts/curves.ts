@@ -18,7 +18,8 @@ type Curve = readonly (readonly [step: number, value: number])[];
 type Learnt = {
   readonly name: string;
   readonly steps: number;
-  readonly minutes: number;
+  /** Minutes from the start to the end of each step, steps without metrics left out. */
+  readonly minutes: Readonly<Record<number, number>>;
   readonly machine: string;
   readonly curves: Readonly<Record<string, Curve>>;
 };
@@ -43,12 +44,14 @@ async function read(name: string, run: string): Promise<Learnt> {
     });
     if (curve.length > 1) curves[title] = curve;
   }
-  const seconds = lines.reduce(
-    (sum, { data }) => sum + (data["timing_s/step"] ?? 0) + (data["timing_s/testing"] ?? 0),
-    0,
-  );
+  const minutes: Record<number, number> = {};
+  let seconds = 0;
+  for (const { step, data } of lines) {
+    seconds += (data["timing_s/step"] ?? 0) + (data["timing_s/testing"] ?? 0);
+    minutes[step] = Number((seconds / 60).toFixed(1));
+  }
   const machine = `${availableParallelism()} cores of ${cpus()[0]?.model.trim()}`;
-  return { name, steps: lines.at(-1)?.step ?? 0, minutes: Number((seconds / 60).toFixed(1)), machine, curves };
+  return { name, steps: lines.at(-1)?.step ?? 0, minutes, machine, curves };
 }
 
 /** A small line chart; colours follow the reader's scheme. */
@@ -83,12 +86,12 @@ const fileOf = (name: string, title: string) => `${name}-${title.toLowerCase().r
 function section({ name, steps, minutes, machine, curves }: Learnt): string {
   const rows = Object.entries(curves).map(([title, curve]) => {
     const best = curve.reduce((a, b) => (b[1] > a[1] ? b : a));
-    return `| ${title} | ${curve[0]![1]} | ${best[1]} at ${best[0]} | ${curve.at(-1)![1]} |`;
+    return `| ${title} | ${curve[0]![1]} | ${best[1]} at step ${best[0]}, minute ${minutes[best[0]]} | ${curve.at(-1)![1]} |`;
   });
   const pictures = Object.keys(curves).map((title) => `![${title} of ${name}](learning/${fileOf(name, title)})`);
   return [
     `## ${name}`,
-    `\`examples/${name}.ts\`: ${steps} steps in ${minutes} minutes on ${machine}.`,
+    `\`examples/${name}.ts\`: ${steps} steps in ${minutes[steps]} minutes on ${machine}.`,
     ["| | first | highest | last |", "| --- | --- | --- | --- |", ...rows].join("\n"),
     pictures.join("\n"),
   ].join("\n\n");

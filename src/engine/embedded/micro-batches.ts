@@ -25,7 +25,7 @@ export function cut(
   return [...regimes.values()].flatMap((indices) => {
     const { shared, alone } = families(rows, indices, { heads, config });
     const longest = Math.max(1, ...indices.map((i) => rows[i]!.ids.length));
-    const branching = cutFamilies(shared, micro, mostTokens(config, longest)).map((batch) => ({
+    const branching = cutFamilies(shared, micro, mostTokens(config, longest, micro)).map((batch) => ({
       indices: batch.flat().map(({ row }) => row),
       families: batch,
     }));
@@ -39,8 +39,8 @@ export function cut(
 }
 
 function cutLengths(lengths: readonly number[], micro: MicroBatching, config: ModelConfig): MicroBatch[] {
-  const most = mostTokens(config, Math.max(1, ...lengths));
-  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: Math.min(micro.maxTokens, most) });
+  const most = mostTokens(config, Math.max(1, ...lengths), micro);
+  if ("maxTokens" in micro) return microBatches(lengths, { maxTokens: most });
   return fixedMicroBatches(lengths, micro.rows).flatMap((group) => {
     if (group.time * group.indices.length <= most) return [group];
     const own = group.indices.map((index) => lengths[index]!);
@@ -49,8 +49,13 @@ function cutLengths(lengths: readonly number[], micro: MicroBatching, config: Mo
   });
 }
 
-/** What the activations of one micro-batch may take. Fixed, so that a run is cut alike on every machine. */
-const ACTIVATION_BYTES = 6e9;
+/**
+ * What the activations of one micro-batch may take: of so many rows, as many as were asked for unless that is very much;
+ * of tokens, as many as make products fast. Fixed, so that a run is cut alike on every machine.
+ */
+const MOST_BYTES = 6e9;
+const ENOUGH_BYTES = 8e8;
+const FAST_TOKENS = 512;
 
 /** About what one token leaves in memory until its gradient is known: per layer, and three rows of logits. */
 function bytesPerToken({ layers, width, hidden, heads, vocabSize }: ModelConfig, time: number): number {
@@ -64,8 +69,11 @@ export function tokensOfBlock(rows: readonly TokenRow[], { indices, families: ba
 }
 
 /** Tokens of sequences of up to `time` that may be in memory at once. */
-function mostTokens(config: ModelConfig, time: number): number {
-  return Math.max(1, Math.floor(ACTIVATION_BYTES / bytesPerToken(config, time)));
+function mostTokens(config: ModelConfig, time: number, micro: MicroBatching): number {
+  const bytes = bytesPerToken(config, time);
+  const most = Math.max(1, Math.floor(MOST_BYTES / bytes));
+  if ("rows" in micro) return most;
+  return Math.min(most, micro.maxTokens, Math.max(FAST_TOKENS, Math.floor(ENOUGH_BYTES / bytes)));
 }
 
 /** Lay out a block of a batch; null when no token of its rows counts. */
