@@ -22,13 +22,15 @@ type Workload = {
   readonly isFull: boolean;
   readonly steps: number;
   readonly ask: (a: number, b: number) => string;
+  readonly lr: number;
   /** What the ratio of times to TRL's is to be at least. */
   readonly ratio: number;
 };
 
 const workloads: readonly Workload[] = [
-  { label: "full length", isFull: true, steps: 5, ask: (a, b) => `What is ${a} + ${b}?`, ratio: 1.6 },
-  { label: "early end", isFull: false, steps: 7, ask: (a, b) => `What is ${a} + ${b}?`, ratio: 2.2 },
+  { label: "full length", isFull: true, steps: 5, ask: (a, b) => `What is ${a} + ${b}?`, lr: 1e-5, ratio: 1.6 },
+  // A rate that changes next to nothing: at 1e-5 the sides' responses soon differ in length.
+  { label: "early end", isFull: false, steps: 7, ask: (a, b) => `What is ${a} + ${b}?`, lr: 1e-9, ratio: 2.2 },
 ];
 const MOST_MEMORY = 0.4;
 
@@ -36,8 +38,8 @@ const MOST_MEMORY = 0.4;
 export async function benchRl(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
   const { folder, isRandom } = await modelFolder(minimind2Small);
   const notes = [
-    `GRPO on ${minimind2Small.name}, 8 prompts x 8 samples of up to 64 tokens, one update of 64 sequences at lr 1e-5 without ` +
-      `KL, single-digit addition, in fp32 on ${options.threads} threads.`,
+    `GRPO on ${minimind2Small.name}, 8 prompts x 8 samples of up to 64 tokens, one update of 64 sequences without KL, ` +
+      `at lr 1e-5 (1e-9 where responses end early, so that the lengths of the two sides stay alike), single-digit addition, in fp32 on ${options.threads} threads.`,
   ];
   const figures: Report["figures"][number][] = [];
   if (isRandom) {
@@ -60,7 +62,7 @@ export async function benchRl(options: BenchOptions, print: (figure: Figure) => 
 }
 
 async function measure(workload: Workload, folder: string, options: BenchOptions): Promise<Outcome<RlStep>[]> {
-  const { label, isFull, ask } = workload;
+  const { label, isFull, ask, lr } = workload;
   const steps = options.steps ?? workload.steps;
   const data = join(root, ".cache", "bench", `addition ${label}.jsonl`);
   mkdirSync(join(root, ".cache", "bench"), { recursive: true });
@@ -70,7 +72,7 @@ async function measure(workload: Workload, folder: string, options: BenchOptions
       .map((row) => `${JSON.stringify(row)}\n`)
       .join(""),
   );
-  const size = { prompts: 8, samples: 8, newTokens: 64, lr: 1e-5, steps: steps + 2 };
+  const size = { prompts: 8, samples: 8, newTokens: 64, lr, steps: steps + 2 };
   const job: RlJob = { folder, threads: options.threads, data, isFull, ...size };
   const entrants: Entrant[] = [{ name: "ours", command: ourCommand("rl-worker.ts"), job }];
   if (options.hasPeers) entrants.push({ name: "trl", command: peerCommand(pythonOf("trl"), "rl_trl.py"), job });

@@ -72,6 +72,7 @@ function chart(title: string, curve: Curve): string {
       text([left - 6, y(value) + 4], "end", String(Number(value.toPrecision(2)))),
   );
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">
+<title>${title}</title>
 <style>text{font:11px system-ui,sans-serif;fill:#57606a}.title{font-weight:600;fill:#24292f}.grid{stroke:#8b949e;stroke-opacity:.3}polyline{fill:none;stroke:#2f54d8;stroke-width:1.8}@media(prefers-color-scheme:dark){text{fill:#9aa4af}.title{fill:#e6edf3}polyline{stroke:#7d9bff}}</style>
 <text x="${left}" y="16" class="title">${title}</text>
 ${ticks.join("\n")}

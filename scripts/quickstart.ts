@@ -1,138 +1,109 @@
 /**
- * `npm start`: a model of 800,000 weights, made on the spot, learns to add two digits by supervised fine-tuning.
+ * `npm start`: PPO teaches a small model to carry, with the dashboard beside it, and shows its answers before and after.
  *
- * Everything is made here and stays in `.cache/quickstart`: a tokenizer of single characters, a random model, the
- * hundred sums as chats. Nothing is downloaded. A second start begins anew.
+ * It is the command `npx trainyard ppo examples/quickstart/ppo.ts` and what is said around it. A run that was stopped
+ * goes on; one that is finished is run again. Keys behind `npm start --` go to that command; `--fresh` starts over.
  */
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, open, readFile } from "node:fs/promises";
+import { homedir } from "node:os";
 import { join } from "node:path";
+import { parseArguments } from "../src/cli/arguments.ts";
 import { main } from "../src/cli/main.ts";
-import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
-import { createModel } from "../src/models/create.ts";
-import { encodeChat } from "../src/text/chat-template.ts";
-import { loadTokenizer } from "../src/text/tokenizer.ts";
-import { Random } from "../src/util/random.ts";
+import { loadConfig } from "../src/config/file.ts";
+import { type PpoConfig, ppoSchema } from "../src/config/ppo.ts";
+import { resolve } from "../src/config/resolve.ts";
+import { latestCheckpoint } from "../src/run/checkpoint.ts";
+import { readMetrics } from "../src/run/metrics.ts";
+import { metricsPath } from "../src/run/names.ts";
+import { info } from "../src/util/log.ts";
 
-const root = join(import.meta.dirname, "..");
-const folder = join(root, ".cache", "quickstart");
-const model = join(folder, "model");
+const file = "examples/quickstart/ppo.ts";
+const intro = `
+A model of 0.8 million weights has learnt to add, from homework that mostly
+forgets to carry: 58+67=15. PPO now rewards it for right sums, no more.
+`;
+/** Sums to show; the first of those that are kept for validation. */
+const shown = 6;
 
-const characters = [..."0123456789+=? .ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"];
-const special = ["<|user|>", "<|assistant|>", "<|end|>"];
-const template =
-  "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}" +
-  "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+async function quickstart(args: readonly string[]): Promise<number> {
+  const keys = args.filter((it) => it !== "--fresh");
+  const command = ["ppo", file, ...keys];
+  const config = await read(command.slice(1));
+  if (config === null) return await main(command, process.env); // which says what is wrong, or prints its help
+  info(intro);
+  const { default_local_dir: dir, total_training_steps: steps } = config.trainer;
+  const isFinished = ((await latestCheckpoint(dir))?.step ?? 0) >= (steps ?? Number.POSITIVE_INFINITY);
+  const isFresh = args.includes("--fresh") || isFinished;
 
-/** A tokenizer whose tokens are characters, as a Hugging Face folder has it. */
-async function writeTokenizer(): Promise<void> {
-  const vocab = Object.fromEntries([...special, ...characters].map((token, id) => [token, id]));
-  const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
-  const tokenizer = {
-    version: "1.0",
-    added_tokens: special.map((content, id) => ({ id, content, ...flags })),
-    normalizer: null,
-    pre_tokenizer: null,
-    post_processor: null,
-    decoder: { type: "Fuse" },
-    model: { type: "BPE", vocab, merges: [], unk_token: null, fuse_unk: false, byte_fallback: false },
-  };
-  const settings = { tokenizer_class: "PreTrainedTokenizerFast", eos_token: "<|end|>", chat_template: template };
-  await writeFile(join(model, "tokenizer.json"), JSON.stringify(tokenizer, null, 1));
-  await writeFile(join(model, "tokenizer_config.json"), JSON.stringify(settings, null, 1));
+  const dashboard = await watch(dir);
+  info(`Dashboard: ${dashboard.url}\n\n$ npx trainyard ${command.join(" ")}`);
+  const code = await main([...command, ...(isFresh ? ["trainer.resume_mode=disable"] : [])], process.env);
+  await dashboard.stop();
+  if (code === 130 && (await latestCheckpoint(dir)) !== null)
+    info("npm start goes on; npm start -- --fresh starts over.");
+  if (code === 0) await conclude(config);
+  return code;
 }
 
-/** All sums of two digits: nine in ten to learn from, the rest to be asked. */
-async function writeSums(): Promise<void> {
-  const sums = Array.from({ length: 100 }, (_, i) => ({
-    question: `${Math.floor(i / 10)}+${i % 10}=?`,
-    answer: `${Math.floor(i / 10) + (i % 10)}.`,
-  }));
-  const order = [...new Random(7).permutation(sums.length)];
-  const lines = (picked: readonly number[]) => picked.map((i) => `${JSON.stringify(sums[i])}\n`).join("");
-  await writeFile(join(folder, "train.jsonl"), lines(order.slice(10)));
-  await writeFile(join(folder, "test.jsonl"), lines(order.slice(0, 10)));
+/** The config of the command; null where it asks for something else than a run, or is wrong. */
+async function read(args: readonly string[]): Promise<PpoConfig | null> {
+  try {
+    const parsed = parseArguments(args);
+    if (parsed.isHelp || parsed.isDryRun) return null;
+    const { entries } = await loadConfig({ ...parsed, folder: process.cwd() }, ppoSchema);
+    return resolve(ppoSchema, [entries, parsed.overrides], { home: homedir(), env: process.env }).config;
+  } catch {
+    return null;
+  }
 }
 
-const config = {
-  architectures: ["LlamaForCausalLM"],
-  model_type: "llama",
-  vocab_size: special.length + characters.length,
-  hidden_size: 128,
-  intermediate_size: 384,
-  num_hidden_layers: 4,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  max_position_embeddings: 64,
-  rms_norm_eps: 1e-5,
-  rope_theta: 10000,
-  tie_word_embeddings: true,
-  bos_token_id: null,
-  eos_token_id: 2,
+/** Show the run on a page, from before it begins. */
+async function watch(folder: string): Promise<{ readonly url: string; stop(): Promise<void> }> {
+  await mkdir(folder, { recursive: true });
+  await (await open(metricsPath(folder), "a")).close(); // a folder with this file is a run
+  const { startDashboard } = await import("../src/dashboard/server.ts");
+  return await startDashboard({ folder });
+}
+
+type Task = {
+  readonly prompt: readonly { readonly role: string; readonly content: string }[];
+  readonly reward_model: { readonly ground_truth: string };
 };
 
-async function quickstart(): Promise<number> {
-  await rm(folder, { recursive: true, force: true });
-  await mkdir(folder, { recursive: true });
-  await createModel(model, config, 1);
-  await writeTokenizer();
-  await writeSums();
-  const run = join(folder, "run");
-  const overrides = [
-    `model.path=${model}`,
-    `data.train_files=${join(folder, "train.jsonl")}`,
-    `data.val_files=${join(folder, "test.jsonl")}`,
-    "data.prompt_key=question",
-    "data.response_key=answer",
-    "data.train_batch_size=90",
-    "optim.lr=2e-3",
-    "optim.lr_scheduler_type=cosine",
-    "optim.lr_warmup_steps=10",
-    "trainer.total_epochs=150",
-    "trainer.test_freq=25",
-    `trainer.default_local_dir=${run}`,
-  ];
-  console.log("A new model of 800,000 weights learns to add two digits; it has never seen ten of the hundred sums.\n");
-  const code = await main(["sft", ...overrides], process.env);
-  if (code !== 0) return code;
+/** The answers before and after, the gain, and where to look next. */
+async function conclude({ trainer, actor_rollout_ref: all, data }: PpoConfig): Promise<void> {
+  const { default_local_dir: dir } = trainer;
+  const checkpoint = await latestCheckpoint(dir);
+  const [testFile] = data.val_files ?? [];
+  if (checkpoint === null || testFile === undefined) return;
+  const lines = (await readFile(testFile, "utf8")).split("\n").slice(0, shown);
+  const tasks = lines.map((line): Task => JSON.parse(line)); // scripts/make-quickstart-model.ts wrote them
+  const trained = join(checkpoint.dir, "actor");
+  const [before, after] = [await answers(all.model.path, tasks), await answers(trained, tasks)];
 
-  const trained = join(run, "global_step_150", "actor");
-  console.log("\nSums it has never seen, before and after:\n");
-  const [before, after] = [await answers(model), await answers(trained)];
-  for (const [i, { question }] of (await testSums()).entries()) {
-    console.log(`  ${question.padEnd(8)}${JSON.stringify(before[i]).padEnd(16)}${JSON.stringify(after[i])}`);
+  const say = (line: string) => process.stdout.write(`${line}\n`);
+  say("\nSums it has never seen   before    after");
+  for (const [i, { prompt, reward_model: truth }] of tasks.entries()) {
+    const cell = (answer: string) => `${answer.padStart(7)} ${answer === truth.ground_truth ? "✓" : "✗"}`;
+    say(`  ${prompt[0]!.content.padEnd(20)}${cell(before[i]!)}${cell(after[i]!)}`);
   }
-  console.log("\nNext:");
-  const next = [
-    ["npx trainyard chat .cache/quickstart/run/global_step_150/actor", "ask it yourself"],
-    ["npx trainyard ppo --help", "reinforcement learning: see docs/ppo.md"],
-    ["npx trainyard sft model.path=… data.train_files=…", "your own model and rows: see README.md"],
-  ];
-  for (const [command, what] of next) console.log(`  ${command!.padEnd(66)}${what}`);
-  return 0;
+  const accuracies = (await readMetrics(dir)).flatMap((step) => step.data["val-core/sums/acc/mean@1"] ?? []);
+  const [first = Number.NaN, last = Number.NaN] = [accuracies[0], accuracies.at(-1)];
+  say(`  ${"accuracy".padEnd(20)}${first.toFixed(2).padStart(9)}${last.toFixed(2).padStart(9)}\n`);
+  say(`Next\n  npx trainyard chat ${trained}`);
+  say("      ask it yourself");
+  say(`  npx trainyard dashboard ${dir}`);
+  say("      its curves, and its answers token by token");
+  say("  npx node examples/loop.ts");
+  say("      the same by GRPO, in a hundred lines to read and change");
 }
 
-type Sum = { readonly question: string; readonly answer: string };
-
-async function testSums(): Promise<Sum[]> {
-  const lines = (await readFile(join(folder, "test.jsonl"), "utf8")).trim().split("\n");
-  return lines.map((line): Sum => JSON.parse(line)); // written by `writeSums`
+/** What a model takes for the likeliest answers. */
+async function answers(folder: string, tasks: readonly Task[]): Promise<string[]> {
+  const { loadModel } = await import("../src/train/load-model.ts");
+  await using model = await loadModel(folder);
+  return await Promise.all(tasks.map(({ prompt }) => model.chat(prompt, { maxNewTokens: 6, temperature: 0 })));
 }
 
-/** What a model answers to the sums it has never seen. */
-async function answers(of: string): Promise<string[]> {
-  const engine = new EmbeddedEngine();
-  try {
-    const opened = await engine.open({ folder: of });
-    const tokenizer = await loadTokenizer(of);
-    const asked = (await testSums()).map(({ question }) => {
-      const messages = [{ role: "user", content: question }];
-      const prompt = encodeChat(tokenizer, messages, { addGenerationPrompt: true });
-      return opened.sample({ prompt, maxNewTokens: 8, temperature: 0, wantsText: true });
-    });
-    return (await Promise.all(asked)).map(({ samples }) => samples[0]!.text);
-  } finally {
-    await engine.close();
-  }
-}
-
-process.exitCode = await quickstart();
+process.chdir(join(import.meta.dirname, ".."));
+process.exitCode = await quickstart(process.argv.slice(2));

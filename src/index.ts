@@ -4,11 +4,12 @@ export { registerAdvantage } from "./algos/advantages.ts";
 export { registerPolicyLoss } from "./algos/policy-loss.ts";
 export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/policy-terms.ts";
 export { defineConfig } from "./config/define.ts";
-export type { EvalConfig } from "./config/eval.ts";
-export type { GenerateConfig } from "./config/generate.ts";
-export type { PpoConfig, PpoInput } from "./config/ppo.ts";
-export type { RewardConfig } from "./config/reward.ts";
-export type { SftConfig, SftInput } from "./config/sft.ts";
+export type { EvalInput } from "./config/eval.ts";
+export type { GenerateInput } from "./config/generate.ts";
+export type { PpoInput } from "./config/ppo.ts";
+export type { RewardConfigInput } from "./config/reward.ts";
+export type { SftInput } from "./config/sft.ts";
+export type { LossMetrics, OptimizerStep, StepResult, TokenLoss, TokenRow, TrainOptions } from "./engine/contract.ts";
 export type { Node } from "./graph/node.ts";
 /** The operations that losses are written with. */
 export * as ops from "./graph/ops.ts";
@@ -17,10 +18,17 @@ export type { RewardFunction, RewardInput, RewardValue } from "./rewards/reward.
 export { type CustomReward, defineReward } from "./rewards/reward.ts";
 export { openSandbox, type Sandbox } from "./rewards/sandbox/sandbox.ts";
 export type { Completion, Sample, SampleRequest, Sampling } from "./rollout/request.ts";
-export type { TrainContext } from "./train/context.ts";
-export { evaluate } from "./train/evaluate.ts";
-export { generate } from "./train/generate.ts";
-export { trainReward } from "./train/reward-model.ts";
-export { trainRl } from "./train/rl.ts";
-export { trainSft } from "./train/sft.ts";
+export type { Message } from "./text/chat-template.ts";
+export type { Tokenizer } from "./text/tokenizer.ts";
+export type { EvalReport } from "./train/evaluate.ts";
+export { evaluate, generate, type RunContext, trainReward, trainRl, trainSft } from "./train/from-config.ts";
+export {
+  type Generated,
+  type GenerateOptions,
+  type LoadedModel,
+  type LoadOptions,
+  loadModel,
+  type PromptAndResponse,
+  type TextPrompt,
+} from "./train/load-model.ts";
 export { UserError } from "./util/errors.ts";

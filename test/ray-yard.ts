@@ -37,16 +37,29 @@ export async function startNodes(...cpus: number[]) {
 
 /** The processes of a session, which are all that a process of its own session has started (Linux). */
 export function processesOf(session: number): number[] {
-  return readdirSync("/proc")
-    .map(Number)
-    .filter((pid) => Number.isInteger(pid) && stateOf(pid)?.session === session);
+  return processes().filter((pid) => stateOf(pid)?.session === session);
 }
 
+/** The workers that run in the cluster of a session (Linux). */
+export function workersOf(session: number): number[] {
+  return processesOf(session).filter((pid) => textOf(`/proc/${pid}/cmdline`).startsWith("ray::Host"));
+}
+
+const processes = (): number[] =>
+  readdirSync("/proc")
+    .map(Number)
+    .filter((pid) => Number.isInteger(pid));
+
 function stateOf(pid: number): { session: number } | null {
+  const fields = textOf(`/proc/${pid}/stat`).split(") ").at(-1)!.split(" ");
+  return fields.length < 4 || fields[0] === "Z" ? null : { session: Number(fields[3]) };
+}
+
+/** Empty where the process has ended. */
+function textOf(path: string): string {
   try {
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)!.split(" ");
-    return fields[0] === "Z" ? null : { session: Number(fields[3]) };
+    return readFileSync(path, "utf8");
   } catch {
-    return null;
+    return "";
   }
 }

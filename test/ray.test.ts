@@ -9,9 +9,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Engine } from "../src/engine/contract.ts";
+import type { Engine, Sharding } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
-import { RayEngine, type Sharding } from "../src/engine/ray/engine.ts";
+import { RayEngine } from "../src/engine/ray/engine.ts";
 import {
   batchOf,
   engineLaws,

@@ -122,7 +122,8 @@ describe("it learns", () => {
 
 describe("asked to stop", () => {
   const keys = ["trainer.total_training_steps=4", "trainer.save_freq=4", ...gae, "algorithm.kl_ctrl.type=adaptive"];
-  const validating = () => [...keys, `data.val_files=${yard.validation}`, "trainer.test_freq=2"];
+  const best = "trainer.best_metric=val-aux/odd/reward/mean@1";
+  const validating = () => [...keys, `data.val_files=${yard.validation}`, "trainer.test_freq=2", best];
   const perStep = 16;
   const before = 4; // validation before the first step scores so many
 

@@ -2,8 +2,7 @@
  * A place for reinforcement learning: a temporary folder with a model of one small layer that knows sixteen characters,
  * prompts, and a reward. `play` runs in this process with a reward at hand; `args` are those of a real command.
  */
-import { watch } from "node:fs";
-import { cp } from "node:fs/promises";
+import { cp, readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { parseOverride } from "../src/config/overrides.ts";
 import { ppoSchema } from "../src/config/ppo.ts";
@@ -12,7 +11,7 @@ import { createModel } from "../src/models/create.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
 import { trainRl } from "../src/train/rl.ts";
 import { setLevel } from "../src/util/log.ts";
-import { type Child, pause, Sandbox } from "./sandbox.ts";
+import { checksums, Sandbox } from "./sandbox.ts";
 
 const tokenizer = fileURLToPath(new URL("fixtures/text/wordlevel/", import.meta.url));
 
@@ -110,25 +109,16 @@ export class Yard extends Sandbox {
     }
     return await this.metrics(run);
   }
+
+  /** With what people look at, and the best model. */
+  override async outcome(run: string): Promise<Outcome> {
+    const rollouts = await readFile(this.path(run, "rollouts.jsonl"), "utf8");
+    const best = await checksums(this.path(run, "best"));
+    return { ...(await super.outcome(run)), rollouts: rollouts.split("\n"), best };
+  }
 }
 
-/** When to kill: some moments after the n-th change of a file in the run folder, or after the start. */
-export type Moment = { readonly change: RegExp | null; readonly count: number; readonly delayMs: number };
-
-/** End a command by SIGKILL at a moment, or when it ends by itself. */
-export async function killAt(child: Child, folder: string, { change, count, delayMs }: Moment): Promise<void> {
-  await new Promise<void>((resolve) => {
-    if (change === null) return resolve();
-    let seen = 0;
-    const watcher = watch(folder, (_event, name) => {
-      if (change.test(name ?? "") && ++seen === count) resolve();
-    });
-    child.ended.then(() => {
-      watcher.close();
-      resolve();
-    });
-  });
-  await pause(delayMs);
-  child.process.kill("SIGKILL");
-  await child.ended;
-}
+type Outcome = Awaited<ReturnType<Sandbox["outcome"]>> & {
+  readonly rollouts: readonly string[];
+  readonly best: Readonly<Record<string, string>>;
+};

@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { advantageNames, findAdvantage } from "../src/algos/advantages.ts";
 import { correctionPresets } from "../src/algos/correction-presets.ts";
@@ -131,6 +132,20 @@ test("weights that are no numbers stop the run after so many steps, and the chec
   const blown = [...keys, `${actor}.optim.lr=1e25`, "trainer.save_freq=9"];
   await expect(yard.play("blown", blown)).rejects.toThrow(/2 steps in a row had a gradient that is not finite/);
   expect((await yard.outcome("blown")).files).toEqual(before.files);
+});
+
+test("groups that do not differ are sampled anew until they do, which is said where it goes on for long", async () => {
+  let scored = 0;
+  const later: RewardFunction = () => (++scored > 11 * 16 ? scored : 0);
+  const keys = ["algorithm.filter_groups.enable=true", "trainer.total_training_steps=2"];
+  expectSteps(await yard.play("again", keys, later));
+  expect(scored).toBe((12 + 1) * 16);
+  const said = await readFile(yard.path("again", "log.txt"), "utf8");
+  expect(said.match(/warning: .*/g)).toEqual([
+    expect.stringMatching(
+      /Step 1: after 10 rounds of sampling 0 of 4 groups have scores that differ\. Sampling goes on/,
+    ),
+  ]);
 });
 
 test("the advantages of gdpo are made of the columns that it names", async () => {

@@ -100,9 +100,9 @@ export class Sandbox {
     return await this.command(...this.args(run, overrides));
   }
 
-  /** Run any command of trainyard in this process. */
+  /** Run any command of trainyard in this process; the logger `file` writes into the folder too. */
   async command(...args: readonly string[]): Promise<{ code: number; said: string }> {
-    return await listening(() => main(args, { HF_HUB_OFFLINE: "1" }));
+    return await listening(() => main(args, { HF_HUB_OFFLINE: "1", VERL_FILE_LOGGER_ROOT: this.root }));
   }
 
   /** Train in a process of its own. */

@@ -45,7 +45,9 @@ async function keysOf(verb: string): Promise<string[]> {
     import("../config/schema.ts"),
   ]);
   const schema = schemas.find((one) => one.verb === verb);
-  return schema === undefined ? [] : [...fieldsOf(schema.fields).keys()].map((key) => `${key}=`);
+  if (schema === undefined) return [];
+  const trees = [schema, ...Object.values(schema.engines ?? {})].map(({ fields }) => fields);
+  return trees.flatMap((tree) => [...fieldsOf(tree).keys()].map((key) => `${key}=`));
 }
 
 /** The options that begin a line of a verb's help. */

@@ -7,6 +7,7 @@
  */
 import type { PpoConfig } from "../config/ppo.ts";
 import { rewardWay } from "../config/ppo-settings.ts";
+import { workerCount } from "../config/ray.ts";
 import type { RewardConfig } from "../config/reward.ts";
 import type { SftConfig } from "../config/sft.ts";
 import { Loader } from "../data/loader.ts";
@@ -165,11 +166,17 @@ export async function preview(name: string, config: unknown, context: TrainConte
     return;
   }
   const look = await verb.look(own, offline);
-  const isRoomy = sayRoles(look.plan);
-  info(`${look.rows}: ${look.steps}.`);
   const { device, threads, engine } = look.trainer;
-  if (engine !== "embedded")
-    return info(`The time of a step is not measured: the engine ${engine} has its own workers.`);
+  sayRoles(look.plan);
+  const isRoomy = engine === "ray" || sayMemory(look.plan);
+  info(`${look.rows}: ${look.steps}.`);
+  if (engine === "ray") {
+    const workers = counted(workerCount(look), "worker");
+    return info(
+      `Weights, gradients and optimizer are divided among ${workers}; activations and what sampling keeps are each worker's ` +
+        "own (docs/sizing.md). The time of a step is not measured: it depends on the workers.",
+    );
+  }
   if (!isRoomy) return info("The time of a step is not measured: the models would not fit.");
   status("measuring a step");
   const started = performance.now();
@@ -196,8 +203,8 @@ async function readModel(path: string, context: TrainContext): Promise<ModelConf
   return config;
 }
 
-/** One line per role and one for all; whether they fit into the memory. */
-function sayRoles(plan: StepPlan): boolean {
+/** One line per role. */
+function sayRoles(plan: StepPlan): void {
   const roles = plan.roles.map((role) => ({ role, memory: roleMemory(plan, role) }));
   const width = Math.max(...roles.map(({ role }) => role.name.length));
   for (const { role, memory } of roles) {
@@ -206,7 +213,11 @@ function sayRoles(plan: StepPlan): boolean {
       `${role.name.padEnd(width)}  ${about(role)}: ${parts.map(([name, bytes]) => `${name} ${formatBytes(bytes)}`).join(", ")}`,
     );
   }
-  const bytes = roles.reduce((total, { memory }) => total + totalOf(memory), PROGRAM_BYTES);
+}
+
+/** One line for all roles; whether they fit into the memory. */
+function sayMemory(plan: StepPlan): boolean {
+  const bytes = plan.roles.reduce((total, role) => total + totalOf(roleMemory(plan, role)), PROGRAM_BYTES);
   const machine = thisMachine();
   const whose = machine.isLimited ? "the container's" : "this machine's";
   info(`Memory, an estimate: ${formatBytes(bytes)} of ${whose} ${formatBytes(machine.memory)}.`);

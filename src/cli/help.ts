@@ -1,14 +1,18 @@
 /** The help text of a verb that takes a config: its usage, and every key with default and meaning, from the schema. */
+import type { Field } from "../config/field.ts";
 import { showDefault } from "../config/reference.ts";
-import { type AnySchema, fieldsOf } from "../config/schema.ts";
+import { type AnySchema, engineKey, fieldsOf } from "../config/schema.ts";
 
 /** What `trainyard VERB --help` prints. */
 export function verbHelp(schema: AnySchema, summary: string, examples: readonly string[]): string {
   const keys = [...fieldsOf(schema.fields)];
-  const sections = Object.keys(schema.fields).map((section) => {
-    const own = keys.filter(([key]) => key.startsWith(`${section}.`));
-    return own.map(([key, field]) => `  ${key}=${showDefault(field.default)}\n      ${field.doc}`).join("\n");
-  });
+  const lines = (own: readonly (readonly [string, Field<unknown, unknown>])[]) =>
+    own.map(([key, field]) => `  ${key}=${showDefault(field.default)}\n      ${field.doc}`).join("\n");
+  const sections = Object.keys(schema.fields).map((section) =>
+    lines(keys.filter(([key]) => key.startsWith(`${section}.`))),
+  );
+  for (const [name, { fields }] of Object.entries(schema.engines ?? {}))
+    sections.push(`With ${engineKey}=${name}\n${lines([...fieldsOf(fields)])}`);
   return `trainyard ${schema.verb}: ${summary}
 
 Usage: trainyard ${schema.verb} [CONFIG.yaml|.ts|.json] [key=value …] [options]

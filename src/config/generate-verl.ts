@@ -207,7 +207,7 @@ export const generateRefused: Readonly<Record<string, Refused>> = {
   },
   "data.tool_config_path": { because: "`trainyard generate` calls no tools. Leave the key out.", allowed: [null] },
   "trainer.engine": {
-    because: "`embedded` is the only engine of this version; other models are reached by `rollout.base_url`.",
+    because: "`trainyard generate` runs on the embedded engine; other models are reached by `rollout.base_url`.",
     allowed: ["embedded"],
   },
 };

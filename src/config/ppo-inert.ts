@@ -237,6 +237,7 @@ const reading: Readonly<Record<string, Inert>> = {
 
 const running: Readonly<Record<string, Inert>> = {
   ...without(oneDevice, ["trainer"], { nnodes: [1], n_gpus_per_node: [1] }),
+  ...without("there are no workers that could be lost; see `trainer.engine`", ["trainer"], { max_restarts: [] }),
   ...without("there is one trainer, and sampling and training take turns", ["trainer"], {
     use_legacy_worker_impl: ["auto"],
     use_v1: [],

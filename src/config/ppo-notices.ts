@@ -4,6 +4,7 @@
  */
 import { findAdvantage } from "../algos/advantages.ts";
 import type { PpoConfig } from "./ppo-tree.ts";
+import { roundsCoarsely } from "./ray.ts";
 
 /** Keys that have no effect while `because` says something; a key that ends in a dot stands for all below it. */
 type Unused = { readonly keys: readonly string[]; because(config: PpoConfig): string | null };
@@ -165,6 +166,16 @@ function remarks(config: PpoConfig, given: ReadonlySet<string>): string[] {
   if (critic.enable && !hasCritic) {
     told.push(
       `A critic is trained (\`critic.enable\`), and \`algorithm.adv_estimator\`=${name} does not use its values.`,
+    );
+  }
+  if (roundsCoarsely(config) && !algorithm.rollout_correction.bypass_mode) {
+    told.push(
+      `Old log-probs are computed anew in every step: with \`${actor}.fsdp_config.dtype\`=bfloat16 sampling and training round differently.`,
+    );
+  }
+  if (config.trainer.engine === "ray" && all.actor.ulysses_sequence_parallel_size > 1) {
+    told.push(
+      `No sequence is divided among workers: \`${actor}.ulysses_sequence_parallel_size\`=${all.actor.ulysses_sequence_parallel_size} makes each worker's passes so many times longer.`,
     );
   }
   const { loss_mode: mode } = all.actor.policy_loss;

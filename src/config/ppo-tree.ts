@@ -8,6 +8,7 @@ import { data } from "./ppo-data.ts";
 import { custom_reward_function, reward, reward_manager, reward_model } from "./ppo-reward.ts";
 import { rollout } from "./ppo-rollout.ts";
 import { trainer } from "./ppo-trainer.ts";
+import type { Further, rayPpo } from "./ray.ts";
 
 export const ppoFields = {
   data,
@@ -31,9 +32,9 @@ export type PpoValues = Resolved<typeof ppoFields>;
  */
 export type PpoConfig = Omit<PpoValues, "critic"> & {
   readonly critic: Omit<PpoValues["critic"], "enable"> & { readonly enable: boolean };
-};
+} & Further<typeof rayPpo>;
 
-type Parts = Input<typeof ppoFields>;
+type Parts = Input<typeof ppoFields> & Input<typeof rayPpo>;
 
 /** What a config file may say about such a run; a reward function may stand there as it is. */
 export type PpoInput = Omit<Parts, "custom_reward_function"> & {

@@ -18,6 +18,8 @@ import { ppoNotices } from "./ppo-notices.ts";
 import { ppoRefused } from "./ppo-refused.ts";
 import { type PpoConfig, type PpoValues, ppoFields } from "./ppo-tree.ts";
 import { ppoAliases, ppoGroups } from "./ppo-verl.ts";
+import { checkRay, roundsCoarsely } from "./ray.ts";
+import { ppoOnRay } from "./ray-verl.ts";
 import { fieldsOf, own, type Preset, type Schema } from "./schema.ts";
 
 export type { PpoConfig, PpoInput } from "./ppo-tree.ts";
@@ -30,6 +32,7 @@ export const ppoSchema: Schema<typeof ppoFields, PpoConfig> = {
   inert: ppoInert,
   refused: ppoRefused,
   groups: ppoGroups,
+  engines: { ray: ppoOnRay({ inert: ppoInert, groups: ppoGroups }) },
   configs: { ppo_trainer: {}, ppo_megatron_trainer: {}, ppo_veomni_trainer: {}, ppo_torchtitan_trainer: {} },
   preset,
   finish,
@@ -73,12 +76,17 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
     trainer: { ...values.trainer, logger: names },
   };
   checkPpo(config);
+  checkRay(config);
   const kept = { max_actor_ckpt_to_keep: ofActor ?? ofCritic, max_critic_ckpt_to_keep: ofCritic ?? ofActor };
   const set = new Set([...given].filter((key) => saysSomething(key, config)));
   return {
-    config: { ...config, trainer: { ...config.trainer, ...kept } },
+    config: { ...(roundsCoarsely(config) ? withOldLogprobs(config) : config), trainer: { ...config.trainer, ...kept } },
     notices: [...notices, ...actorRates.notices, ...(hasValues ? criticRates.notices : []), ...ppoNotices(config, set)],
   };
+}
+
+function withOldLogprobs({ actor_rollout_ref: all, ...config }: PpoConfig): PpoConfig {
+  return { ...config, actor_rollout_ref: { ...all, actor: { ...all.actor, recompute_old_log_prob: true } } };
 }
 
 /** Whether a key is one of ours and holds something else than its default. */

@@ -3,8 +3,8 @@
  *
  * Nothing is written here that the schema does not say: a new key appears on the page by itself.
  */
-import { mandatory } from "./field.ts";
-import { type AnySchema, fieldsOf } from "./schema.ts";
+import { type Field, mandatory } from "./field.ts";
+import { type AnySchema, engineKey, fieldsOf, type Variant } from "./schema.ts";
 import { formatValue } from "./value.ts";
 
 /** The page for some verbs. */
@@ -43,15 +43,26 @@ function section(schema: AnySchema): string {
     const first = key.split(".")[0] ?? key;
     if (first !== group) flush();
     group = first;
-    rows.push([
-      code(key),
-      field.default === mandatory ? "**must be given**" : code(showDefault(field.default)),
-      field.type.expects,
-      field.doc,
-    ]);
+    rows.push(fieldRow(key, field));
   }
   flush();
-  return [...parts, ...otherKeys(schema)].join("\n\n");
+  const engines = Object.entries(schema.engines ?? {}).flatMap(([name, variant]) => engineKeys(name, variant));
+  return [...parts, ...engines, ...otherKeys(schema)].join("\n\n");
+}
+
+/** Keys that only one engine has. */
+function engineKeys(name: string, { fields, aliases }: Variant): string[] {
+  const rows = [...fieldsOf(fields)].map(([key, field]) => fieldRow(key, field));
+  const spellings = Object.entries(aliases).map(([alias, key]) => `${code(alias)} is ${code(key)}`);
+  return [
+    `### Keys that count with ${engineKey}=${name}`,
+    table(["key", "default", "takes", "meaning"], rows),
+    ...(spellings.length === 0 ? [] : [`Other spellings: ${spellings.join(", ")}.`]),
+  ];
+}
+
+function fieldRow(key: string, { type, default: value, doc }: Field<unknown, unknown>): string[] {
+  return [code(key), value === mandatory ? "**must be given**" : code(showDefault(value)), type.expects, doc];
 }
 
 function otherKeys(schema: AnySchema): string[] {
@@ -75,7 +86,9 @@ function otherKeys(schema: AnySchema): string[] {
     "### Other spellings",
     table(["key", "is"], aliases),
     "### Keys of verl without effect here",
-    "They are accepted, with all keys below them, and named when they are used.",
+    schema.engines === undefined
+      ? "They are accepted, with all keys below them, and named when they are used."
+      : `They are accepted, with all keys below them, and named when they are used. With another ${code(engineKey)} the reason may be another one, and its own keys count.`,
     table(["key", "instead"], inert),
     "### Keys of verl that only take the value that switches them off",
     table(["key", "takes", "otherwise"], refused),

@@ -9,7 +9,7 @@ import { collect, type Said } from "./collect.ts";
 import { type Field, isField, mandatory, type Resolved, type Tree } from "./field.ts";
 import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
-import { type AnySchema, fieldsOf, find, nearestKeys, own, type Schema } from "./schema.ts";
+import { type AnySchema, engineKey, fieldsOf, find, nearestKeys, onEngine, own, type Schema } from "./schema.ts";
 import { formatValue } from "./value.ts";
 
 /** What resolving needs to know about the outside. */
@@ -27,17 +27,17 @@ export function resolve<T extends Tree, Config>(
   sources: readonly (readonly Entry[])[],
   surroundings: Surroundings,
 ): { config: Config; notices: string[] } {
-  const { said, noEffect, unused, groupDefaults, given, problems } = collect(schema, sources);
-  const preset = schema.preset(given, surroundings.configName);
-  const defaults = { ...preset.defaults, ...groupDefaults };
-  const raw = (key: string, field: Field<unknown, unknown>): unknown =>
-    said.has(key) ? said.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
-
-  const scope = makeScope({ schema, raw, unused, env: surroundings.env });
+  const plain = read(schema, sources, surroundings);
+  const used = schema.engines === undefined ? schema : onEngine(schema, plain.scope.get(engineKey));
+  const { preset, scope, collected } = used === schema ? plain : read(used, sources, surroundings);
+  const { said, noEffect, given, problems } = collected;
   const values = new Map<string, unknown>();
-  for (const [key, field] of fieldsOf(schema.fields)) {
+  for (const [key, field] of fieldsOf(used.fields)) {
     try {
-      values.set(key, check({ schema, key, field, said: said.get(key), home: surroundings.home }, scope.get(key)));
+      values.set(
+        key,
+        check({ schema: used, key, field, said: said.get(key), home: surroundings.home }, scope.get(key)),
+      );
     } catch (error) {
       if (!(error instanceof UserError)) throw error;
       problems.push(error.message);
@@ -45,9 +45,20 @@ export function resolve<T extends Tree, Config>(
   }
   if (problems.length > 0) throw new UserError([...new Set(problems)].join("\n"));
 
-  const { config, notices } = schema.finish(nest(schema.fields, values), given);
+  const { config, notices } = schema.finish(nest<T>(used.fields, values), given);
   const presetNotice = preset.notice === undefined ? [] : [preset.notice];
   return { config, notices: [...presetNotice, ...describeNoEffect(noEffect), ...notices] };
+}
+
+/** What the sources say to a schema, and the values that follow. */
+function read(schema: AnySchema, sources: readonly (readonly Entry[])[], { configName, env }: Surroundings) {
+  const collected = collect(schema, sources);
+  const { said, unused, groupDefaults, given } = collected;
+  const preset = schema.preset(given, configName);
+  const defaults = { ...preset.defaults, ...groupDefaults };
+  const raw = (key: string, field: Field<unknown, unknown>): unknown =>
+    said.has(key) ? said.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
+  return { collected, preset, scope: makeScope({ schema, raw, unused, env }) };
 }
 
 type Checked = {
@@ -156,7 +167,7 @@ function inside(value: unknown, below: string): unknown {
 }
 
 /** Put the checked values back into the shape of the tree. */
-function nest<T extends Tree>(tree: T, values: ReadonlyMap<string, unknown>): Resolved<T> {
+function nest<T extends Tree>(tree: Tree, values: ReadonlyMap<string, unknown>): Resolved<T> {
   const build = (node: Tree, prefix: string): Record<string, unknown> =>
     Object.fromEntries(
       Object.entries(node).map(([part, child]) => {
@@ -164,7 +175,8 @@ function nest<T extends Tree>(tree: T, values: ReadonlyMap<string, unknown>): Re
         return [part, isField(child) ? values.get(key) : build(child, `${key}.`)];
       }),
     );
-  // Safe: every leaf was parsed by the schema of the field that stands at the same place of the tree.
+  // Safe: every leaf was parsed by the schema of the field that stands at the same place of the tree, which is T's own
+  // with the keys of an engine besides.
   return build(tree, "") as Resolved<T>;
 }
 

@@ -7,6 +7,7 @@
  */
 import { UserError } from "../util/errors.ts";
 import { field, type Input, int, mandatory, name, nullable, number, paths, type Resolved } from "./field.ts";
+import type { Further, raySft } from "./ray.ts";
 import type { Schema } from "./schema.ts";
 import { type SftConfig, sftSchema } from "./sft.ts";
 
@@ -47,10 +48,10 @@ const fields = {
 };
 
 /** The resolved config of a reward-model run. */
-export type RewardConfig = Resolved<typeof fields>;
+export type RewardConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
 /** What a config file may say about such a run. */
-export type RewardConfigInput = Input<typeof fields>;
+export type RewardConfigInput = Input<typeof fields> & Input<typeof raySft>;
 
 const isOurs = ([, key]: readonly [alias: string, key: string]): boolean =>
   !key.startsWith("data.") || Object.hasOwn(data, key.slice("data.".length));

@@ -7,6 +7,9 @@
 import { invariant, nearest } from "../util/errors.ts";
 import { type Field, isField, type Resolved, type Tree } from "./field.ts";
 
+/** The key that chooses the engine, where there is a choice. */
+export const engineKey = "trainer.engine";
+
 /** A verl key without meaning here. */
 export type Inert = {
   /** What happens instead: a full clause. */
@@ -28,6 +31,9 @@ export type GroupChoice = { readonly defaults?: Readonly<Record<string, unknown>
 /** Defaults that depend on which keys are given, or on the named config. */
 export type Preset = { readonly defaults: Readonly<Record<string, unknown>>; readonly notice?: string };
 
+/** What is different on another engine: keys that it has besides, and what it says about others. */
+export type Variant = Pick<Schema<Tree>, "fields" | "aliases" | "inert" | "refused" | "groups">;
+
 /** The keys of one verb. */
 export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly verb: string;
@@ -40,6 +46,8 @@ export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly groups: Readonly<Record<string, Readonly<Record<string, GroupChoice>>>>;
   /** verl's configs that `--config-name` knows without a file, with the defaults that differ; the first is the default. */
   readonly configs: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** By the values of `engineKey` that are not its default. */
+  readonly engines?: Readonly<Record<string, Variant>>;
   preset(given: ReadonlySet<string>, configName: string | undefined): Preset;
   /** Rules between keys: throws a `UserError`, or returns the config to use and what to say. */
   finish(
@@ -58,6 +66,34 @@ export type Found =
   | { readonly kind: "refused"; readonly key: string; readonly refused: Refused }
   | { readonly kind: "branch"; readonly key: string }
   | { readonly kind: "unknown"; readonly key: string };
+
+/** A schema as it is on an engine; `name` is what was written for `engineKey`. */
+export function onEngine(schema: AnySchema, name: unknown): AnySchema {
+  const variant = typeof name === "string" ? own(schema.engines ?? {}, name) : undefined;
+  if (variant === undefined) return schema;
+  const known = onEngines.get(schema) ?? new Map<Variant, AnySchema>();
+  const made: AnySchema = known.get(variant) ?? {
+    ...schema,
+    fields: joined(schema.fields, variant.fields),
+    aliases: { ...schema.aliases, ...variant.aliases },
+    inert: { ...schema.inert, ...variant.inert },
+    refused: { ...schema.refused, ...variant.refused },
+    groups: { ...schema.groups, ...variant.groups },
+  };
+  onEngines.set(schema, known.set(variant, made));
+  return made;
+}
+
+const onEngines = new WeakMap<AnySchema, Map<Variant, AnySchema>>(); // schemas are constants
+
+/** The fields of both trees. */
+function joined(a: Tree, b: Tree): Tree {
+  const both = Object.entries(b).map(([name, node]) => {
+    const other = own(a, name);
+    return [name, other === undefined || isField(other) || isField(node) ? node : joined(other, node)];
+  });
+  return { ...a, ...Object.fromEntries(both) };
+}
 
 /** Every field of a tree with its dotted key, in order. */
 export function fieldsOf(tree: Tree, prefix = ""): Map<string, Field<unknown, unknown>> {

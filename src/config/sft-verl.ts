@@ -165,6 +165,7 @@ export const sftInert: Readonly<Record<string, Inert>> = {
   }),
   ...without("no such model is trained", { "model.mtp": [], "engine.qat": [], "engine.forward_only": [false] }),
   ...without("the dataset is verl's own", { "data.custom_cls.name": [null] }),
+  ...without("there are no workers that could be lost; see `trainer.engine`", { "trainer.max_restarts": [] }),
   ...without("there is no Hydra and no Ray here; the run folder is `trainer.default_local_dir`", {
     hydra: [],
     ray_kwargs: [],

@@ -149,7 +149,7 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ],
     ["fraction", "data.train_batch_size=1.5", /is 1\.5 .* whole number/],
     ["not a choice", "data.truncation=middle", /it takes `error`, `left` or `right`/],
-    ["another engine", "trainer.engine=ray", /it takes `embedded`, the only engine this version supports/],
+    ["another engine", "trainer.engine=megatron", /it takes `embedded` or `ray`/],
     ["unknown device", "trainer.device=npu", /`cpu`, `webgpu` or `cuda`/],
     ["unknown tracker", "trainer.logger=wandbb", /`trainer\.logger` is "wandbb", .*Did you mean "wandb"\?/],
     ["no tracker that is here", "trainer.logger=[swanlab,clearml]", /names swanlab, .* Choose from mlflow, /],

@@ -26,6 +26,8 @@ import {
   text,
 } from "./field.ts";
 import { optim, settleOptim } from "./optim.ts";
+import { checkRay, type Further, type raySft } from "./ray.ts";
+import { sftOnRay } from "./ray-verl.ts";
 import type { Preset, Schema } from "./schema.ts";
 import { sftAliases, sftGroups, sftInert, sftRefused } from "./sft-verl.ts";
 
@@ -121,11 +123,11 @@ const trainer = {
   ),
   seed: field(int(0), 1, "Seed of everything random in the run."),
   device: field(choice("cpu", "webgpu", "cuda"), "cpu", "Device to train on."),
-  threads: field(int(0), 0, "Threads of the cpu device; 0 for all cores."),
+  threads: field(int(0), 0, "Threads of the cpu device, with trainer.engine=ray of each worker; 0 for all cores."),
   engine: field(
-    { ...choice("embedded"), expects: "`embedded`, the only engine this version supports" },
+    choice("embedded", "ray"),
     "embedded",
-    "Engine that trains: embedded runs in this process, without Python.",
+    "Engine that trains: embedded runs in this process, without Python; ray runs PyTorch on the workers of a cluster.",
   ),
 };
 
@@ -142,10 +144,10 @@ const olderDefaults = {
 };
 
 /** The resolved config of a supervised fine-tuning run. */
-export type SftConfig = Resolved<typeof fields>;
+export type SftConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
 /** What a config file may say about such a run. */
-export type SftInput = Input<typeof fields>;
+export type SftInput = Input<typeof fields> & Input<typeof raySft>;
 
 /** The schema of `trainyard sft`. */
 export const sftSchema: Schema<typeof fields, SftConfig> = {
@@ -155,6 +157,7 @@ export const sftSchema: Schema<typeof fields, SftConfig> = {
   inert: sftInert,
   refused: sftRefused,
   groups: sftGroups,
+  engines: { ray: sftOnRay({ inert: sftInert, groups: sftGroups }) },
   configs: { sft_trainer_engine: {}, sft_trainer: olderDefaults },
   preset,
   finish,
@@ -208,6 +211,7 @@ function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftCon
       `\`trainer.test_freq\`=${trainer.test_freq} has no effect: \`data.val_files\` names no file to validate on.`,
     );
   }
+  checkRay(config);
   const rates = settleOptim("optim", config.optim);
   const { names: logger, notices: missing } = checkTrackers(trainer.logger);
   if (given.has("trainer.console") && !logger.includes("console")) {

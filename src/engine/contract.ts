@@ -118,6 +118,20 @@ export type ModelSpec = {
   readonly seed?: number;
   /** What sampling from it may use. */
   readonly sampler?: SamplerLimits;
+  /** How it is divided, where there are several workers. */
+  readonly sharding?: Sharding;
+};
+
+/** How a model is divided among workers and computed with. Results stay the same, but for the precision of `dtype`. */
+export type Sharding = {
+  /** The workers are so many groups, each of which holds the whole model: HSDP. */
+  readonly replicas?: number;
+  /** Layers are let go of after the forward pass and gathered again for the backward pass; the default. */
+  readonly reshards?: boolean;
+  /** What passes compute in; weights, gradients and moments are float32 in any case. */
+  readonly dtype?: "float32" | "bfloat16";
+  /** Layers are computed again in the backward pass instead of kept. */
+  readonly checkpointing?: boolean;
 };
 
 export type Engine = {

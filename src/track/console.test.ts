@@ -165,7 +165,7 @@ describe("the console", () => {
   const drawn = (terminal: Terminal) =>
     terminal.lines.filter((line) => line.startsWith("step ")).map((line) => line.split(" ")[1]);
 
-  test("redraws one table in a terminal, the last step at the end", async () => {
+  test("redraws one panel in a terminal, the last step at the end", async () => {
     const terminal = new Terminal();
     const tracker = await openConsole(context(terminal));
     for (let step = 1; step <= 30; step++) tracker.log(step, metricsOf(step));
@@ -173,20 +173,20 @@ describe("the console", () => {
     expect(drawn(terminal)).toEqual(["30/100"]);
   });
 
-  test("draws a new table below lines that came between, and when the window changed", async () => {
+  test("draws a new panel below lines that came between, and when the window became narrower", async () => {
     const terminal = new Terminal();
     const tracker = await openConsole(context(terminal));
     tracker.log(1, metricsOf(1));
     info("a line between");
     tracker.log(2, metricsOf(2));
     tracker.log(3, metricsOf(3));
-    terminal.columns = 100;
+    terminal.columns = 70;
     tracker.log(4, metricsOf(4));
     await tracker.close("finished");
     expect(drawn(terminal)).toEqual(["1/100", "3/100", "4/100"]);
   });
 
-  test("keeps the lines and the last table for the run's log while the table is redrawn in place", async () => {
+  test("keeps the lines and the last table for the run's log while the panel is redrawn in place", async () => {
     const terminal = new Terminal();
     const logged = await linesOf(async () => {
       const tracker = await openConsole(context(terminal));
@@ -199,11 +199,13 @@ describe("the console", () => {
     expect(logged).toEqual([
       expect.stringMatching(/^step 1\/100 · train\/loss 2 · /),
       expect.stringMatching(/^step 3\/100 · val\/loss 1\.500 · train\/loss 0\.5000 · /),
-      ...terminal.lines.filter((line) => line !== "").map((line) => line.trimEnd()),
+      "step 3/100",
+      "val      loss                1.500 ▄",
+      "train    loss               0.5000 █▃▁",
     ]);
   });
 
-  test("prints lines where the window has no room for the table, as seldom as elsewhere", async () => {
+  test("prints lines where the window has no room for the panel, as seldom as elsewhere", async () => {
     const terminal = Object.assign(new Terminal(), { rows: 3 });
     const said = await linesOf(async () => {
       const tracker = await openConsole(context(terminal));
@@ -224,7 +226,7 @@ describe("the console", () => {
     tracker.log(1, metricsOf(1));
     await tracker.close("finished");
     expect(written.join("").includes("\x1b[1m")).toBe(hasColor);
-    expect(written.join("")).toContain("score/mean");
+    expect(written.join("")).toContain("reward");
   });
 
   test("elsewhere prints few lines, none of them cut or coloured, and the table at the end", async () => {
@@ -242,6 +244,15 @@ describe("the console", () => {
       expect.stringMatching(/^step 100\/100 · 2 s per step/),
       expect.stringContaining("critic   score/mean"),
     ]);
+  });
+
+  test("says of the last step what its time went into, not of one before", async () => {
+    const terminal = new Terminal();
+    const tracker = await openConsole(context(terminal));
+    tracker.log(1, { "critic/score/mean": 0, "timing_s/step": 4, "timing_s/gen": 1, "timing_s/testing": 3 });
+    tracker.log(2, { "critic/score/mean": 0, "timing_s/step": 2, "timing_s/gen": 1 });
+    await tracker.close("finished");
+    expect(terminal.lines.find((line) => line.startsWith("time"))).toMatch(/^time +gen 50%$/);
   });
 
   test("of a resumed run shows the whole course, without the steps that are taken again", async () => {

@@ -42,6 +42,8 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   const { startStep, totalSteps, env } = context;
   const courses = new Map<string, Course>();
   const note = (data: Metrics) => {
+    // What a step did not do took none of its time.
+    for (const name of courses.keys()) if (name.startsWith("timing_s/") && !(name in data)) courses.delete(name);
     for (const [name, value] of Object.entries(data)) {
       const course = courses.get(name) ?? new Course();
       course.add(value);

@@ -6,11 +6,15 @@ import { balanceMetrics, balanceWorkers } from "../algos/balancing.ts";
 import { groupRows } from "../algos/batch.ts";
 import { samplingSettings } from "../config/ppo-settings.ts";
 import { UserError } from "../util/errors.ts";
+import { warn } from "../util/log.ts";
 import { columnOf, type Episode } from "./episode.ts";
 import { rollOut } from "./rollouts.ts";
 import type { Scene } from "./scene.ts";
 
 export type Gathered = { readonly episodes: readonly Episode[]; readonly metrics: Record<string, number> };
+
+/** Rounds of sampling for one step after which the user is told, since there may be no end to them. */
+const MANY_ROUNDS = 10;
 
 /** Sample the prompts that are next, `rollout.n` responses each. */
 export async function gather(scene: Scene, step: number): Promise<Gathered> {
@@ -39,6 +43,11 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
     );
     rounds++;
     kept.push(...(filter.enable ? telling(fresh, filter.metric) : fresh));
+    if (rounds === MANY_ROUNDS && kept.length < wanted)
+      warn(
+        `Step ${step}: after ${rounds} rounds of sampling ${kept.length / n} of ${config.data.train_batch_size} groups have scores ` +
+          "that differ. Sampling goes on; `algorithm.filter_groups.max_num_gen_batches` limits it.",
+      );
   }
   const episodes = kept.slice(0, wanted);
   return {

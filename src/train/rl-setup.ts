@@ -11,6 +11,7 @@ import { findAdvantage } from "../algos/advantages.ts";
 import type { KlControl } from "../algos/kl.ts";
 import type { PpoConfig } from "../config/ppo.ts";
 import { actorSettings, correctionSettings, klSettings, needsReference } from "../config/ppo-settings.ts";
+import { roleSharding } from "../config/ray.ts";
 import type { Loader } from "../data/loader.ts";
 import { encodePrompt, loadRlRows, type RlRow } from "../data/rl-rows.ts";
 import type { Engine, Model } from "../engine/contract.ts";
@@ -123,8 +124,13 @@ export async function openRoles(
     hasPrefixCache: rollout.enable_prefix_caching,
   };
   const tokenizerFolder = tokenizer.dir;
-  const actor = await engine.open({ folder: start === null ? folder : actorDir(start.dir), tokenizerFolder, sampler });
-  const reference = needsReference(config) ? await engine.open({ folder, tokenizerFolder }) : null;
+  const actor = await engine.open({
+    ...{ folder: start === null ? folder : actorDir(start.dir), tokenizerFolder, sampler },
+    sharding: roleSharding(config, "actor"),
+  });
+  const reference = needsReference(config)
+    ? await engine.open({ folder, tokenizerFolder, sharding: roleSharding(config, "reference") })
+    : null;
   let critic: Model | null = null;
   if (config.critic.enable) {
     const { path, tokenizer_path: ofCritic } = config.critic.model;
@@ -132,6 +138,7 @@ export async function openRoles(
     await checkSameTokens(own, { folder, tokenizer });
     critic = await engine.open({
       ...{ folder: start === null ? own : criticDir(start.dir), head: "value", seed: config.trainer.seed },
+      sharding: roleSharding(config, "critic"),
       tokenizerFolder: ofCritic === null ? own : await fetchModel(ofCritic, context),
     });
   }

@@ -1,7 +1,7 @@
 /**
  * Reinforcement learning: sample, score, estimate advantages, update, in verl's order and with verl's names.
  *
- * `trainRl` is the whole run and `takeStep` one step of it, both read downwards. What tells one algorithm from another
+ * `trainOn` is the whole run and `takeStep` one step of it, both read downwards. What tells one algorithm from another
  * is a value looked up by name: the advantage estimator, the policy loss, the KL estimate, the correction. A run that is
  * killed at any moment and started again ends with the same weights and metrics, byte for byte.
  *
@@ -90,6 +90,7 @@ async function trainOn(
   using progress = new Progress(firstStep, totalSteps);
   const { signal } = context;
   const check = async (step: number, until: AbortSignal) => {
+    const begun = performance.now();
     const checked = await validate(player, prompts.validation, { step, progress, tracker: trackers, signal: until });
     if (trainer.logged_tokens > 0 && step > (start?.step ?? -1)) await run.logRollouts(step, "val", checked.rollouts);
     const better = trainer.best_metric && betterBest(trainer.best_metric, { step, metrics: checked.metrics, best });
@@ -97,7 +98,7 @@ async function trainOn(
       best = better;
       await run.saveBest((dir) => roles.actor.save(dir), better);
     }
-    return checked.metrics;
+    return { ...checked.metrics, "timing_s/testing": (performance.now() - begun) / 1000 };
   };
   let keptStep = 0;
   const keepSkipped = async (step: number, { model, rows, ...about }: Skipped) => {

@@ -1,17 +1,17 @@
 /**
  * The loop of supervised runs: batches of rows, one optimizer step each, validation, checkpoints.
  *
- * `learnRows` is the whole run, read downwards; what is learnt of a row is its caller's. A run that is killed at any
+ * `learnOn` is the whole run, read downwards; what is learnt of a row is its caller's. A run that is killed at any
  * moment and started again goes on from its last checkpoint and ends with the same weights and metrics, byte for byte:
  * the order of rows depends on the seed, the arithmetic on the rows, and metrics past the checkpoint are written anew.
  */
 import { join } from "node:path";
 import { z } from "zod";
+import { rowSharding } from "../config/ray.ts";
 import type { RewardConfig } from "../config/reward.ts";
 import type { SftConfig } from "../config/sft.ts";
 import { Loader } from "../data/loader.ts";
 import type { ForwardOptions, Model, ModelSpec, TokenRow } from "../engine/contract.ts";
-import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { learningRate } from "../nn/schedule.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
 import { claimRun } from "../run/run.ts";
@@ -20,6 +20,7 @@ import { counted, formatCount } from "../util/format.ts";
 import { clearStatus, info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 import { microOf, sayFinished, saySkipped, sayStart, sayStopped, scheduleOf, trackRun } from "./course.ts";
+import { type Attempt, onEngine } from "./open-engine.ts";
 import { Progress } from "./progress.ts";
 
 /** What a run learns, and from what. */
@@ -62,10 +63,19 @@ type State = z.infer<typeof State>;
 export async function learnRows<Row>(
   config: SftConfig | RewardConfig,
   subject: Subject<Row>,
+  context: TrainContext,
+): Promise<void> {
+  await onEngine(config, context, (attempt) => learnOn(attempt, config, subject, context));
+}
+
+async function learnOn<Row>(
+  { engine, resumeMode, saved }: Attempt,
+  config: SftConfig | RewardConfig,
+  subject: Subject<Row>,
   { signal, env }: TrainContext,
 ): Promise<void> {
   const { train, validation, fingerprint } = subject;
-  const { seed, device, threads, test_freq: testFreq, save_freq: saveFreq } = config.trainer;
+  const { seed, test_freq: testFreq, save_freq: saveFreq } = config.trainer;
   const batchSize = config.data.train_batch_size;
   const loader = new Loader({ rows: train.length, batchSize, shuffle: true, seed, dropLast: true });
   const totalSteps = config.trainer.total_training_steps ?? config.trainer.total_epochs * loader.batchesPerEpoch;
@@ -74,86 +84,80 @@ export async function learnRows<Row>(
   const modelDir = (checkpoint: string) => join(checkpoint, subject.role);
   const optimizerDir = (checkpoint: string) => join(modelDir(checkpoint), "optimizer");
 
-  const { default_local_dir: dir, resume_mode: resumeMode, resume_from_path: resumeFromPath } = config.trainer;
-  const engine = new EmbeddedEngine({ device, threads });
-  try {
-    await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
-    const { start } = claim;
-    if (start !== null && start.step >= totalSteps) return sayFinished(start.step, totalSteps, modelDir(start.dir));
-    const state = stateAt(start, subject, loader);
-    const model = await engine.open(start === null ? subject.model : { ...subject.model, folder: modelDir(start.dir) });
-    if (start !== null) await model.loadOptimizer(optimizerDir(start.dir));
-    // Before the run begins: a tracker that refuses costs an earlier run nothing.
-    await using trackers = await trackRun(config, { start, totalSteps, env });
-    const run = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
-    announce(config, model, { ...subject, totalSteps });
-    sayStart(start, dir);
+  const { default_local_dir: dir, resume_from_path: resumeFromPath } = config.trainer;
+  await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
+  const { start } = claim;
+  if (start !== null && start.step >= totalSteps) return sayFinished(start.step, totalSteps, modelDir(start.dir));
+  const state = stateAt(start, subject, loader);
+  const spec: ModelSpec = { ...subject.model, sharding: rowSharding(config) };
+  const model = await engine.open(start === null ? spec : { ...spec, folder: modelDir(start.dir) });
+  if (start !== null) await model.loadOptimizer(optimizerDir(start.dir));
+  // Before the run begins: a tracker that refuses costs an earlier run nothing.
+  await using trackers = await trackRun(config, { start, totalSteps, env });
+  const run = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
+  announce(config, model, { ...subject, totalSteps });
+  sayStart(start, dir);
 
-    let { totalTokens, skippedSteps } = state;
-    let measured: Record<string, number> | null = null;
-    const firstStep = (start?.step ?? 0) + 1;
-    using progress = new Progress(firstStep, totalSteps);
-    const pass = (name: string): ForwardOptions => ({
-      micro: microOf(config.data),
-      onMicroBatch: progress.phase(name),
-    });
-    for (let step = firstStep; step <= totalSteps; step++) {
-      const { indices, isEpochEnd } = loader.next();
-      const lr = learningRate(schedule, step - 1);
+  let { totalTokens, skippedSteps } = state;
+  let measured: Record<string, number> | null = null;
+  const firstStep = (start?.step ?? 0) + 1;
+  using progress = new Progress(firstStep, totalSteps);
+  const pass = (name: string): ForwardOptions => ({
+    micro: microOf(config.data),
+    onMicroBatch: progress.phase(name),
+  });
+  for (let step = firstStep; step <= totalSteps; step++) {
+    const { indices, isEpochEnd } = loader.next();
+    const lr = learningRate(schedule, step - 1);
 
-      progress.begin(step);
-      const batch = indices.map((index) => train[index]!);
-      const learnt = await subject.learn(model, batch, { pass });
-      const { gradNorm, isSkipped } = await model.step({ lr, betas, eps: 1e-8, weightDecay, maxNorm });
-      if (isSkipped) saySkipped(step, gradNorm, ++skippedSteps);
-      const tokens = learnt.rows.reduce((total, row) => total + row.ids.length, 0);
-      totalTokens += tokens;
-      const timings = progress.trained(tokens);
-      const metrics: Record<string, number> = {
-        ...learnt.metrics,
-        "train/grad_norm": gradNorm,
-        "train/lr": lr,
-        "train/global_tokens": tokens,
-        "train/total_tokens(B)": totalTokens / 1e9,
-        "train/skipped_steps": skippedSteps,
-      };
+    progress.begin(step);
+    const batch = indices.map((index) => train[index]!);
+    const learnt = await subject.learn(model, batch, { pass });
+    const { gradNorm, isSkipped } = await model.step({ lr, betas, eps: 1e-8, weightDecay, maxNorm });
+    if (isSkipped) saySkipped(step, gradNorm, ++skippedSteps);
+    const tokens = learnt.rows.reduce((total, row) => total + row.ids.length, 0);
+    totalTokens += tokens;
+    const timings = progress.trained(tokens);
+    const metrics: Record<string, number> = {
+      ...learnt.metrics,
+      "train/grad_norm": gradNorm,
+      "train/lr": lr,
+      "train/global_tokens": tokens,
+      "train/total_tokens(B)": totalTokens / 1e9,
+      "train/skipped_steps": skippedSteps,
+    };
 
-      // Whether a step is validated does not depend on an interrupt: the metrics are to be those of an unbroken run.
-      const isDue = (every: number | "after_each_epoch") =>
-        step === totalSteps || (every === "after_each_epoch" ? isEpochEnd : every > 0 && step % every === 0);
-      if (validation.length > 0 && isDue(testFreq)) {
-        measured = await subject.measure(model, validation, pass("validating"));
-        Object.assign(metrics, measured);
-      }
-      progress.end();
-      await run.logMetrics(step, { ...metrics, ...timings });
-      trackers.log(step, { ...metrics, ...timings });
-
-      const isStopping = signal.aborted;
-      if (isStopping || isDue(saveFreq)) {
-        progress.say("saving");
-        const save = async (folder: string) => {
-          await model.save(modelDir(folder));
-          await subject.finish?.(modelDir(folder));
-          await model.saveOptimizer(optimizerDir(folder));
-        };
-        const after: State = { verb: subject.verb, loader: loader.state(), fingerprint, totalTokens, skippedSteps };
-        await run.saveCheckpoint(step, save, after);
-      }
-      if (!isStopping) continue;
-      await trackers.close("stopped");
-      return sayStopped(step, totalSteps, run.dir);
+    // Whether a step is validated does not depend on an interrupt: the metrics are to be those of an unbroken run.
+    const isDue = (every: number | "after_each_epoch") =>
+      step === totalSteps || (every === "after_each_epoch" ? isEpochEnd : every > 0 && step % every === 0);
+    if (validation.length > 0 && isDue(testFreq)) {
+      measured = await subject.measure(model, validation, pass("validating"));
+      Object.assign(metrics, measured);
     }
-    await trackers.close("finished");
-    clearStatus();
-    if (measured !== null) subject.conclude?.(measured);
-    info(
-      `Done: ${counted(totalSteps, "step")}. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`,
-    );
-  } finally {
-    clearStatus();
-    await engine.close();
+    progress.end();
+    await run.logMetrics(step, { ...metrics, ...timings });
+    trackers.log(step, { ...metrics, ...timings });
+
+    const isStopping = signal.aborted;
+    if (isStopping || isDue(saveFreq)) {
+      progress.say("saving");
+      const save = async (folder: string) => {
+        await model.save(modelDir(folder));
+        await subject.finish?.(modelDir(folder));
+        await model.saveOptimizer(optimizerDir(folder));
+      };
+      const after: State = { verb: subject.verb, loader: loader.state(), fingerprint, totalTokens, skippedSteps };
+      await run.saveCheckpoint(step, save, after);
+      saved();
+    }
+    if (!isStopping) continue;
+    await trackers.close("stopped");
+    return sayStopped(step, totalSteps, run.dir);
   }
+  await trackers.close("finished");
+  clearStatus();
+  if (measured !== null) subject.conclude?.(measured);
+  info(`Done: ${counted(totalSteps, "step")}. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`);
 }
 
 /** Where a run starts; a checkpoint of another verb or of other rows is refused. */

@@ -44,20 +44,6 @@ export const defaultEnv: Readonly<Record<string, string>> = {
   NCCL_CUMEM_ENABLE: "0",
 };
 
-/** How a model is divided and computed with. Results stay the same, but for the precision of `dtype`. */
-export type Sharding = {
-  /** The workers are so many groups, each of which holds the whole model: HSDP. */
-  readonly replicas?: number;
-  /** Layers are let go of after the forward pass and gathered again for the backward pass; the default. */
-  readonly reshards?: boolean;
-  /** What passes compute in; weights, gradients and moments are float32 in any case. */
-  readonly dtype?: "float32" | "bfloat16";
-  /** Layers are computed again in the backward pass instead of kept. */
-  readonly checkpointing?: boolean;
-};
-
-export type RayModelSpec = ModelSpec & { readonly sharding?: Sharding };
-
 /** Where an engine runs. */
 export type GroupPlace = {
   /** By rank. */
@@ -81,7 +67,7 @@ export class RayEngine implements Engine {
   }
 
   /** Load a Hugging Face folder, which every worker must see under the same path. */
-  async open(spec: RayModelSpec): Promise<RayModel> {
+  async open(spec: ModelSpec): Promise<RayModel> {
     const { folder, tokenizerFolder = folder, head, seed = 0, sampler: limits = {}, sharding } = spec;
     const read = await readConfig(folder);
     const config = head === undefined ? read : withHead(read, head);

@@ -1,0 +1,188 @@
+/**
+ * The keys that count with `trainer.engine=ray`, in verl's places and under verl's names, and what is read from them: the
+ * workers, how each model is divided among them, and how often a lost group is replaced.
+ *
+ * Defaults are verl's, except: one worker per node where verl has 8, and passes in float32 where verl computes in
+ * bfloat16, so that a run has the numbers of the embedded engine. `trainer.max_restarts` is ours. With another engine a
+ * config does not hold these keys at all; what is said about them then stands in `ppo-inert.ts` and `sft-verl.ts`.
+ */
+import { z } from "zod";
+import type { Sharding } from "../engine/contract.ts";
+import type { RayEngineOptions } from "../engine/ray/engine.ts";
+import { UserError } from "../util/errors.ts";
+import { bool, dict, type Field, field, int, type Type } from "./field.ts";
+
+type Precision = NonNullable<Sharding["dtype"]>;
+
+const precisions = { float32: "float32", fp32: "float32", bfloat16: "bfloat16", bf16: "bfloat16" } as const;
+const precision: Type<Precision, keyof typeof precisions> = {
+  schema: z.enum(["float32", "fp32", "bfloat16", "bf16"]).transform((name) => precisions[name]),
+  expects: "`float32` or `bfloat16`",
+};
+
+const fsdpSize: Type<number> = {
+  schema: z.int().refine((size) => size === -1 || size > 0),
+  expects: "a whole number of at least 1, or -1 for all workers",
+};
+
+function divided(dtype: "float32" | "${actor_rollout_ref.actor.fsdp_config.dtype}") {
+  return {
+    fsdp_size: field(fsdpSize, -1, "Workers among which one copy of the model is divided; further ones hold copies."),
+    reshard_after_forward: field(bool, true, "Let go of a layer after its forward pass, and gather it again."),
+    dtype: field(precision, dtype, "What passes compute in; weights, gradients and moments are float32."),
+  };
+}
+
+const enable_gradient_checkpointing = field(
+  bool,
+  true,
+  "Compute layers again in the backward pass instead of keeping what they made: less memory, a third more work.",
+);
+
+const workers = {
+  nnodes: field(int(1), 1, "Nodes of the cluster to train on."),
+  n_gpus_per_node: field(int(1), 1, "Workers on each node: GPUs, or with trainer.device=cpu processes."),
+  max_restarts: field(
+    int(0),
+    3,
+    "How often a run whose workers were lost goes on from its last checkpoint by itself, with new workers.",
+  ),
+};
+
+const ray_kwargs = {
+  ray_init: field(
+    dict,
+    {},
+    "Arguments of ray.init: address of a cluster to join, num_cpus, runtime_env and so on; without an address one is started here.",
+  ),
+};
+
+/** Keys of `trainyard sft` and `trainyard reward`. */
+export const raySft = {
+  model: { enable_gradient_checkpointing },
+  engine: divided("float32"),
+  trainer: workers,
+  ray_kwargs,
+};
+
+/** Keys of `trainyard ppo`. */
+export const rayPpo = {
+  actor_rollout_ref: {
+    model: { enable_gradient_checkpointing },
+    actor: { fsdp_config: divided("float32") },
+    ref: { fsdp_config: divided("${actor_rollout_ref.actor.fsdp_config.dtype}") },
+    nccl_timeout: field(int(1), 600, "Seconds that workers wait for each other before they count as lost."),
+  },
+  critic: {
+    model: { enable_gradient_checkpointing, fsdp_config: divided("${actor_rollout_ref.actor.fsdp_config.dtype}") },
+  },
+  trainer: {
+    ...workers,
+    ray_wait_register_center_timeout: field(int(1), 300, "Seconds that the cluster and its workers may take to start."),
+  },
+  ray_kwargs,
+};
+
+/** What a config holds of the keys that only one engine has. */
+export type Further<T> =
+  T extends Field<infer Out, unknown> ? Out : { readonly [K in keyof T]?: Further<T[K]> | undefined };
+
+type Rows = Further<typeof raySft>;
+type Rl = Further<typeof rayPpo>;
+
+/** What all verbs that can train on Ray have in common. */
+export type EngineConfig = {
+  readonly trainer: Rows["trainer"] & {
+    readonly engine: "embedded" | "ray";
+    readonly device: "cpu" | "webgpu" | "cuda";
+    readonly threads: number;
+    readonly ray_wait_register_center_timeout?: number | undefined;
+  };
+  readonly actor_rollout_ref?: { readonly nccl_timeout?: number | undefined };
+  readonly ray_kwargs?: Rl["ray_kwargs"];
+};
+
+/** How many workers train. */
+export function workerCount({ trainer }: Pick<EngineConfig, "trainer">): number {
+  return (trainer.nnodes ?? 1) * (trainer.n_gpus_per_node ?? 1);
+}
+
+/** What the Ray engine is made of; `cores` are those of this machine, `isJoining` says that a cluster is there already. */
+export function raySettings(
+  config: EngineConfig,
+  { cores, isJoining }: { readonly cores: number; readonly isJoining: boolean },
+): RayEngineOptions {
+  const { device, threads, nnodes = 1, n_gpus_per_node: workersPerNode = 1 } = config.trainer;
+  const given = Object.entries(config.ray_kwargs?.ray_init ?? {}).filter(([, value]) => value !== null);
+  const { address, ...init } = Object.fromEntries(given);
+  const starts = typeof address !== "string" && !isJoining;
+  const processors = typeof init.num_cpus === "number" ? init.num_cpus : cores;
+  const share = starts && device === "cpu" ? Math.max(1, Math.floor(processors / workerCount(config))) : 1;
+  const { ray_wait_register_center_timeout: startSeconds } = config.trainer;
+  const collectiveSeconds = config.actor_rollout_ref?.nccl_timeout;
+  return {
+    ...{ nodes: nnodes, workersPerNode, device: device === "cuda" ? "cuda" : "cpu", init },
+    cpusPerWorker: threads > 0 ? threads : share,
+    ...(typeof address === "string" && { address }),
+    ...(startSeconds !== undefined && { startMs: startSeconds * 1000 }),
+    ...(collectiveSeconds !== undefined && { collectiveMs: collectiveSeconds * 1000 }),
+  };
+}
+
+type Divided = NonNullable<Rows["engine"]>;
+
+/** How a model is divided; an engine of one device has no use for it. */
+function shardingOf(
+  config: Pick<EngineConfig, "trainer">,
+  { fsdp_size: size = -1, reshard_after_forward: reshards = true, dtype = "float32" }: Divided,
+  checkpointing = false,
+): Sharding {
+  const all = workerCount(config);
+  return { replicas: size > 0 && size < all ? all / size : 1, reshards, dtype, checkpointing };
+}
+
+/** How the model of a supervised run is divided. */
+export function rowSharding(config: Rows & Pick<EngineConfig, "trainer">): Sharding {
+  return shardingOf(config, config.engine ?? {}, config.model?.enable_gradient_checkpointing);
+}
+
+/** How a model of a reinforcement-learning run is divided. */
+export function roleSharding(
+  config: Rl & Pick<EngineConfig, "trainer">,
+  role: "actor" | "reference" | "critic",
+): Sharding {
+  const { actor_rollout_ref: all, critic } = config;
+  if (role === "critic")
+    return shardingOf(config, critic?.model?.fsdp_config ?? {}, critic?.model?.enable_gradient_checkpointing);
+  if (role === "reference") return shardingOf(config, all?.ref?.fsdp_config ?? {});
+  return shardingOf(config, all?.actor?.fsdp_config ?? {}, all?.model?.enable_gradient_checkpointing);
+}
+
+/** Whether the actor rounds so much that what its sampler says of a token is not what its training says. */
+export function roundsCoarsely({ trainer, actor_rollout_ref: all }: Rl & Pick<EngineConfig, "trainer">): boolean {
+  return trainer.engine === "ray" && all?.actor?.fsdp_config?.dtype === "bfloat16";
+}
+
+/** Rules between these keys: each a `UserError` with the way out; none with another engine. */
+export function checkRay(config: Rows & Rl & Pick<EngineConfig, "trainer">): void {
+  if (config.trainer.engine !== "ray") return;
+  if (config.trainer.device === "webgpu") {
+    throw new UserError(
+      "`trainer.device` is webgpu, and workers of `trainer.engine`=ray run PyTorch on cpu or cuda. Set trainer.device to one of them, or trainer.engine=embedded.",
+    );
+  }
+  const all = workerCount(config);
+  const sizes: readonly (readonly [string, number | undefined])[] = [
+    ["engine.fsdp_size", config.engine?.fsdp_size],
+    ["actor_rollout_ref.actor.fsdp_config.fsdp_size", config.actor_rollout_ref?.actor?.fsdp_config?.fsdp_size],
+    ["actor_rollout_ref.ref.fsdp_config.fsdp_size", config.actor_rollout_ref?.ref?.fsdp_config?.fsdp_size],
+    ["critic.model.fsdp_config.fsdp_size", config.critic?.model?.fsdp_config?.fsdp_size],
+  ];
+  for (const [key, size = -1] of sizes) {
+    if (size < 0 || size >= all || all % size === 0) continue;
+    throw new UserError(
+      `\`${key}\` is ${size}, which does not divide the ${all} workers (\`trainer.nnodes\` x \`trainer.n_gpus_per_node\`). ` +
+        `Set it to a divisor of ${all}, or to -1 for one copy among all workers.`,
+    );
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * The engine of a run, chosen by `trainer.engine`, and what happens when it is lost: the Ray engine's workers can be
+ * killed, hang or run out of memory, and all they held is gone with them.
+ *
+ * `onEngine` runs a whole training run. When its engine is lost it opens another one and runs it again, from the last
+ * checkpoint that it saved, as if the process had been started anew; before the first save, from where it began.
+ */
+import { type EngineConfig, raySettings, workerCount } from "../config/ray.ts";
+import type { Engine } from "../engine/contract.ts";
+import { EngineLost } from "../engine/ray/lost.ts";
+import type { ResumeMode } from "../run/checkpoint.ts";
+import { UserError } from "../util/errors.ts";
+import { counted } from "../util/format.ts";
+import { clearStatus, info, warn } from "../util/log.ts";
+import { thisMachine } from "../util/machine.ts";
+import type { TrainContext } from "./context.ts";
+
+/** The engine that a config names. TRAINYARD_PYTHON is the Python of Ray's workers, RAY_ADDRESS a cluster to join. */
+export async function openEngine(config: EngineConfig, { env }: Pick<TrainContext, "env">): Promise<Engine> {
+  const { engine, device, threads } = config.trainer;
+  if (engine === "embedded") {
+    const { EmbeddedEngine } = await import("../engine/embedded/engine.ts");
+    return new EmbeddedEngine({ device, threads });
+  }
+  const { RayEngine } = await import("../engine/ray/engine.ts");
+  const { TRAINYARD_PYTHON: python, RAY_ADDRESS: address } = env;
+  const isJoining = address !== undefined && address !== "";
+  const settings = raySettings(config, { cores: thisMachine().cores, isJoining });
+  const where = settings.address ?? (isJoining ? address : null);
+  info(
+    `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a Ray cluster of their own" : `the Ray cluster at ${where}`}.`,
+  );
+  return new RayEngine({
+    ...settings,
+    ...(where !== null && { address: where }),
+    ...(python !== undefined && python !== "" && { python }),
+    onProgress: info,
+  });
+}
+
+/** What a run is started with: an engine, and where it begins. */
+export type Attempt = {
+  readonly engine: Engine;
+  readonly resumeMode: ResumeMode;
+  /** To be called when a checkpoint has been saved. */
+  readonly saved: () => void;
+};
+
+type RunConfig = EngineConfig & { readonly trainer: { readonly resume_mode: ResumeMode } };
+
+/** Run on the engine that a config names, again and again up to `trainer.max_restarts` times if it is lost. */
+export async function onEngine(
+  config: RunConfig,
+  context: TrainContext,
+  work: (attempt: Attempt) => Promise<void>,
+): Promise<void> {
+  const { max_restarts: most = 0, resume_mode: resumeMode } = config.trainer;
+  let hasSaved = false;
+  const saved = () => {
+    hasSaved = true;
+  };
+  for (let restarts = 0; ; restarts++) {
+    const engine = await openEngine(config, context);
+    try {
+      return await work({ engine, resumeMode: hasSaved ? "auto" : resumeMode, saved });
+    } catch (error) {
+      const lost = lostBehind(error);
+      if (lost === null) throw error;
+      clearStatus();
+      if (restarts >= most || context.signal.aborted) throw givenUp(lost, restarts, error);
+      const from = hasSaved ? "the last checkpoint" : "where the run began";
+      warn(`${lost.message} New workers go on from ${from} (restart ${restarts + 1} of ${most}).`);
+    } finally {
+      clearStatus();
+      await engine.close();
+    }
+  }
+}
+
+function givenUp(lost: EngineLost, restarts: number, cause: unknown): UserError {
+  const after = restarts === 0 ? "" : ` That was after ${counted(restarts, "restart")} (\`trainer.max_restarts\`).`;
+  return new UserError(
+    `${lost.message}${after} The same command goes on from the last checkpoint, or starts anew if there is none.`,
+    { cause },
+  );
+}
+
+/** The loss of an engine that an error is about, however it was wrapped on its way. */
+export function lostBehind(error: unknown): EngineLost | null {
+  if (error instanceof EngineLost) return error;
+  if (!(error instanceof Error)) return null;
+  // What `await using` makes of an error and another one on the way out.
+  const both = "suppressed" in error && "error" in error ? [error.suppressed, error.error] : [];
+  for (const inner of [error.cause, ...both]) {
+    const lost = lostBehind(inner);
+    if (lost !== null) return lost;
+  }
+  return null;
+}
