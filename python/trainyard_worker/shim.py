@@ -173,7 +173,8 @@ class Group:
     def _on_death(self, rank: int, error: BaseException | None) -> None:
         told = " ".join(str(error).split())
         _, _, detail = told.partition("Worker exit detail: ")
-        self._tell_lost(rank, f"its process ended. {detail or told}"[:400])
+        detail, _, _ = (detail or told).partition(" Some common causes")  # a list that fits any death
+        self._tell_lost(rank, f"its process ended. {detail}"[:400])
 
     def _tell_lost(self, rank: int, why: str) -> None:
         if self._is_stopping or rank in self._lost:

@@ -504,6 +504,7 @@ test("what a sandbox cannot do is told before anything runs", async () => {
 
 test("closing a sandbox ends its programs", async () => {
   const other = await openSandbox({ threads: 1 });
+  await other.run({ language: "javascript", code: "", timeoutMs: 60_000 }); // its process has started
   const endless = other.run({ language: "javascript", code: "for (;;);", timeoutMs: 60_000 });
   const waiting = expect(other.run({ language: "javascript", code: "", timeoutMs: 60_000 })).rejects.toThrow("closed");
   await new Promise((resolve) => setTimeout(resolve, 300));
