@@ -5,19 +5,19 @@
  */
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { main } from "../src/cli/main.ts";
-import { parseOverride } from "../src/config/overrides.ts";
-import { ppoSchema } from "../src/config/ppo.ts";
-import { resolve } from "../src/config/resolve.ts";
-import { readAll } from "../src/models/safetensors.ts";
-import type { RewardFunction } from "../src/rewards/reward.ts";
-import { readMetrics } from "../src/run/metrics.ts";
-import { trainRl } from "../src/train/rl.ts";
-import { setLevel } from "../src/util/log.ts";
-import { expectNear } from "./engine-conformance.ts";
-import { hasRay, python, startNodes, workersOf } from "./ray-yard.ts";
-import { sevens, Yard } from "./rl-yard.ts";
-import { Sandbox } from "./sandbox.ts";
+import { main } from "../../src/cli/main.ts";
+import { parseOverride } from "../../src/config/overrides.ts";
+import { ppoSchema } from "../../src/config/ppo.ts";
+import { resolve } from "../../src/config/resolve.ts";
+import { readAll } from "../../src/models/safetensors.ts";
+import type { RewardFunction } from "../../src/rewards/reward.ts";
+import { readMetrics } from "../../src/run/metrics.ts";
+import { trainRl } from "../../src/train/rl.ts";
+import { setLevel } from "../../src/util/log.ts";
+import { expectNear } from "../engine-conformance.ts";
+import { hasRay, python, startNodes, workersOf } from "../ray-yard.ts";
+import { sevens, Yard } from "../rl-yard.ts";
+import { Sandbox } from "../sandbox.ts";
 
 const SECONDS = 1000;
 const env = { TRAINYARD_PYTHON: python, HF_HUB_OFFLINE: "1" };
