@@ -62,14 +62,9 @@ async function pack(): Promise<string> {
   const clone = join(folder, "clone");
   await mkdir(clone);
   const { files }: { files: string[] } = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
-  const needed = [
-    "package.json",
-    "tsconfig.json",
-    "tsconfig.build.json",
-    "src",
-    ...files.filter((it) => it !== "dist"),
-  ];
-  for (const name of needed) await cp(join(root, name), join(clone, name), { recursive: true });
+  const shipped = files.map((it) => it.split("/")[0] ?? it).filter((it) => it !== "dist");
+  const needed = ["package.json", "tsconfig.json", "tsconfig.build.json", "src", ...shipped];
+  for (const name of new Set(needed)) await cp(join(root, name), join(clone, name), { recursive: true });
   await symlink(join(root, "node_modules"), join(clone, "node_modules"), "junction");
   const printed = await npm(clone, "pack", "--json", "--pack-destination", folder);
   await writeFile(join(folder, "packed.json"), printed.slice(printed.indexOf("[")));
