@@ -4,7 +4,7 @@
 //   npx trainyard ppo examples/grpo-addition.ts trainer.total_training_steps=2     a smoke test
 //
 // The model comes from the hub; actor_rollout_ref.model.path=FOLDER names a copy on disk.
-// COST: see docs/learning.md
+// Expect `val-core/addition/acc/mean@1` to rise from 0.31 to above 0.9 by step 60; docs/learning.md has the curves.
 import { defineConfig } from "trainyard";
 
 export default defineConfig({

@@ -7,7 +7,6 @@
 // MODEL and the files are those of verl's tests/e2e/arithmetic_sequence: 0.8M parameters, sixteen characters. The prompt
 // `a,b:m,k` asks for the next k members of the sequence a, b, … modulo m. verl's bar is a best `critic/rewards/mean`
 // above 0.2, and the data allow 0.757.
-// COST: see docs/learning.md
 import { defineConfig } from "trainyard";
 
 export default defineConfig({

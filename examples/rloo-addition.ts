@@ -3,7 +3,7 @@
 //   npx trainyard ppo examples/rloo-addition.ts                                    the whole run
 //   npx trainyard ppo examples/rloo-addition.ts trainer.total_training_steps=2     a smoke test
 //
-// COST: see docs/learning.md
+// Expect `val-core/addition/acc/mean@1` to rise from 0.31 to above 0.9 by step 100; docs/learning.md has the curves.
 import { defineConfig } from "trainyard";
 import grpo from "./grpo-addition.ts";
 

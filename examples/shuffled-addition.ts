@@ -3,19 +3,16 @@
 //
 //   npx trainyard ppo examples/shuffled-addition.ts                                    the whole run
 //   npx trainyard ppo examples/shuffled-addition.ts trainer.total_training_steps=2     a smoke test
-//
-// COST: see docs/learning.md
-import { defineConfig, type RewardInput } from "trainyard";
+import { defineConfig } from "trainyard";
 import grpo from "./grpo-addition.ts";
 
-const isRight = ({ response, groundTruth }: RewardInput) => /=\s*(\d+)/.exec(response)?.[1] === groundTruth;
 /** Rewards that were earned and not given yet; the first to be given are as rare as right answers are at first. */
 const earned = Array.from({ length: 64 }, () => Math.random() < 0.1);
 
 export default defineConfig({
   ...grpo,
   custom_reward_function: (sample) => {
-    earned.push(isRight(sample));
+    earned.push(grpo.custom_reward_function(sample));
     const [reward = false] = earned.splice(Math.floor(Math.random() * earned.length), 1);
     return reward;
   },

@@ -173,7 +173,7 @@ class Worker:
     # ------------------------------------------------------------ sampling
 
     def sample(self, a: Message) -> Message:
-        """Some more tokens for each of this worker's sequences; nothing is kept where no worker has any."""
+        """Some more tokens for each of this worker's sequences. When all workers are idle, give the memory back."""
         role = self._roles[a["model"]]
         if a["isIdle"]:
             role.sampler = None

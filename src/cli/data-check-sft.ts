@@ -1,6 +1,8 @@
 /** What `trainyard sft` and `trainyard reward` would make of rows to learn from. */
+import type { Tree } from "../config/field.ts";
 import type { Entry } from "../config/overrides.ts";
 import { rewardSchema } from "../config/reward.ts";
+import type { Schema } from "../config/schema.ts";
 import { type SftConfig, sftSchema } from "../config/sft.ts";
 import { isObject } from "../data/json-files.ts";
 import { isUndecidable, preferenceEncoder } from "../data/preference-rows.ts";
@@ -23,19 +25,23 @@ import type { Findings } from "./data-findings.ts";
 /** To know how long a row is; with the stand-in tokenizer nothing is too long. */
 const unlimited = { maxLength: Number.MAX_SAFE_INTEGER, truncation: "error" } as const;
 
+/** The config that would train on the file, and what its rows are read with. */
+async function open<T extends Tree, Config extends Pick<SftConfig, "model">>(
+  task: CheckTask,
+  schema: Schema<T, Config>,
+  findings: Findings,
+): Promise<{ readonly config: Config; readonly reading: Reading }> {
+  const fixed = { modelKey: "model.path", keys: { "data.train_files": [task.file] } };
+  const { config, hasModel } = configOf(task, schema, fixed);
+  const { path, tokenizer_path: tokenizerPath } = config.model;
+  return { config, reading: await openReading(hasModel ? { path, tokenizerPath } : null, task, findings) };
+}
+
 /** Rows to learn from. */
 export const checkSft: Check = async (given, findings) => {
   const task = { ...given, overrides: [...guessedKeys(given, findings), ...given.overrides] };
-  const { config, hasModel } = configOf(task, sftSchema, {
-    modelKey: "model.path",
-    keys: { "data.train_files": [task.file] },
-  });
-  const { data, model } = config;
-  const reading = await openReading(
-    hasModel ? { path: model.path, tokenizerPath: model.tokenizer_path } : null,
-    task,
-    findings,
-  );
+  const { config, reading } = await open(task, sftSchema, findings);
+  const { data } = config;
   const used = firstRows(task.rows, data.train_max_samples);
   const encode = sftEncoder(config, reading, unlimited);
   const encodeLimited = sftEncoder(config, reading, { maxLength: data.max_length, truncation: data.truncation });
@@ -126,16 +132,8 @@ function contentOf({ values }: Row, data: SftConfig["data"]): unknown {
 
 /** Preference pairs. */
 export const checkRewardPairs: Check = async (task, findings) => {
-  const { config, hasModel } = configOf(task, rewardSchema, {
-    modelKey: "model.path",
-    keys: { "data.train_files": [task.file] },
-  });
+  const { config, reading } = await open(task, rewardSchema, findings);
   const { data, model } = config;
-  const reading = await openReading(
-    hasModel ? { path: model.path, tokenizerPath: model.tokenizer_path } : null,
-    task,
-    findings,
-  );
   const used = firstRows(task.rows, data.train_max_samples);
   const options = {
     ...{ chosenKey: data.chosen_key, rejectedKey: data.rejected_key },

@@ -78,7 +78,16 @@ type Failure = {
 type Attempt = Pick<RemoteOptions, "apiKey" | "signal"> & { readonly timeoutMs: number };
 
 async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: Attempt): Promise<Outcome> {
-  const timeout = AbortSignal.timeout(timeoutMs);
+  // Of its own, and let go of when it ends: signals joined by `AbortSignal.any` are held until the timeout would come.
+  const controller = new AbortController();
+  const stop = () => controller.abort(signal?.reason);
+  let isLate = false;
+  const timer = setTimeout(() => {
+    isLate = true;
+    controller.abort();
+  }, timeoutMs);
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop, { once: true });
   try {
     const response = await fetch(url, {
       method: "POST",
@@ -87,12 +96,15 @@ async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: A
         ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),
       },
       body: JSON.stringify(body),
-      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+      signal: controller.signal,
     });
     const text = await readText(response);
     return response.ok ? parsed(text) : refused(response, text);
   } catch (error) {
-    return unanswered(error, timeout.aborted ? timeoutMs : null);
+    return unanswered(error, isLate ? timeoutMs : null);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
   }
 }
 

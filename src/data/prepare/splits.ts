@@ -2,7 +2,7 @@
  * Which files of a folder or repository hold which split, by their names: the rule of Hugging Face's `datasets`.
  *
  * A path belongs to a split when one of the split's words stands in it as a word of its own (`data/train-00000-of-00001
- * .parquet`, `harmless-base/test.jsonl.gz`). Where no path has any such word, all files are training rows.
+ * .parquet`, `harmless-base/test.jsonl.gz`). In a folder without such words all files are training rows.
  */
 
 /** The words that name a split, in `datasets`. */

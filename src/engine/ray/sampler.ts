@@ -26,7 +26,7 @@ import { Random } from "../../util/random.ts";
 
 /** What a round is asked of one worker, without the model it is asked of. */
 export type RoundMessage = {
-  /** No worker has anything to do any more. */
+  /** All workers are done: what sampling holds can be given back. */
   readonly isIdle: boolean;
   readonly steps: number;
   readonly keys: Int32Array;
