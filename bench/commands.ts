@@ -10,6 +10,11 @@ export function ourCommand(file: string): Command {
   return { file: process.execPath, args: [join(compiled, "bench", file.replace(/\.ts$/, ".js"))] };
 }
 
+/** A side of ours as it stands, for one that needs what lies beside the source and whose own memory does not matter. */
+export function sourceCommand(file: string): Command {
+  return { file: process.execPath, args: [join(import.meta.dirname, file)] };
+}
+
 let compiled: string | undefined;
 
 function compile(): string {

@@ -11,12 +11,21 @@ import { parseArgs } from "node:util";
 import { codeOf, messageOf, nearest, UserError } from "../src/util/errors.ts";
 import { benchAlgos } from "./algos.ts";
 import { figureLine } from "./figures.ts";
+import { benchRay } from "./ray.ts";
 import { writeResults } from "./results.ts";
 import { benchRl } from "./rl.ts";
 import { benchRollout } from "./rollout.ts";
+import { benchScale } from "./scale.ts";
 import { type BenchOptions, benchTrain } from "./train.ts";
 
-const benches = { train: benchTrain, rollout: benchRollout, rl: benchRl, algos: benchAlgos };
+const benches = {
+  train: benchTrain,
+  rollout: benchRollout,
+  rl: benchRl,
+  ray: benchRay,
+  scale: benchScale,
+  algos: benchAlgos,
+};
 type BenchName = keyof typeof benches;
 
 async function main(args: readonly string[]): Promise<number> {

@@ -64,7 +64,8 @@ function sectionText(name: string, command: string, { figures, notes, versions }
     .join("\n\n");
 }
 
-function machine(): string {
+/** The machine that this runs on, in a few words. */
+export function machine(): string {
   const memory = (totalmem() / 1e9).toFixed(0);
   return `${cpus()[0]?.model.trim() ?? "an unknown processor"}, ${availableParallelism()} cores, ${memory} GB of memory`;
 }

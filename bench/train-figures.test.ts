@@ -6,7 +6,7 @@ import { compare, remarkOn, shareFigures } from "./train-figures.ts";
 import type { Step } from "./train-job.ts";
 import type { Outcome } from "./turns.ts";
 
-const measured = { label: "minimind2-small 8x256 train", tokens: 2048, warmUp: 1 };
+const measured = { bench: "train", label: "minimind2-small 8x256 train", tokens: 2048, warmUp: 1 };
 
 function outcome(name: string, seconds: readonly number[], change: Partial<Step> = {}): Outcome<Step> {
   const answers = seconds.map((s) => ({ seconds: s, loss: 2, gradNorm: 3, peakBytes: 1e9, ...change }));

@@ -9,7 +9,12 @@ import type { Shares, Step } from "./train-job.ts";
 import type { Outcome } from "./turns.ts";
 
 type Say = (note: string) => void;
-export type Measured = { readonly label: string; readonly tokens: number; readonly warmUp: number };
+export type Measured = {
+  readonly bench: string;
+  readonly label: string;
+  readonly tokens: number;
+  readonly warmUp: number;
+};
 
 /** The figures of a workload, ours (the first outcome) beside each peer that was measured, or else alone. */
 export function compare(measured: Measured, outcomes: readonly Outcome<Step>[], say: Say): Figure[] {
@@ -23,11 +28,11 @@ export function compare(measured: Measured, outcomes: readonly Outcome<Step>[], 
   for (const peer of peers) say(`${measured.label}: ${agreement(ours!, peer)}`);
   for (const side of [ours!, ...peers]) noteDisturbance(measured, side, say);
   const mine = quantities(measured, ours!);
-  if (peers.length === 0) return mine.map(({ value, ...quantity }) => figure("train", quantity, value, null));
+  if (peers.length === 0) return mine.map(({ value, ...quantity }) => figure(measured.bench, quantity, value, null));
   return peers.flatMap((peer) => {
     const theirs = quantities(measured, peer);
     return mine.map(({ value, ...quantity }, i) =>
-      figure("train", quantity, value, { name: peer.name, value: theirs[i]!.value }),
+      figure(measured.bench, quantity, value, { name: peer.name, value: theirs[i]!.value }),
     );
   });
 }

@@ -49,7 +49,7 @@ export const meanLoss: TokenLoss = {
 };
 
 /** The job's sequences for our engine, and how many of their tokens count. */
-export function batchOf(job: TrainJob): { readonly rows: readonly TokenRow[]; readonly count: number } {
+export function batchOf(job: Pick<TrainJob, "rows">): { readonly rows: readonly TokenRow[]; readonly count: number } {
   const rows = job.rows.map((ids) => ({ ids: Int32Array.from(ids), mask: ids.map((_, t) => Number(t > 0)) }));
   return { rows, count: rows.reduce((total, { ids }) => total + ids.length - 1, 0) };
 }

@@ -88,7 +88,11 @@ export async function benchTrain(options: BenchOptions, print: (figure: Figure) 
     const outcomes = await measure(workload, job, options, say);
     for (const outcome of outcomes) Object.assign(versions, outcome.versions);
     isComplete &&= outcomes.every(({ failure }) => failure === null);
-    const made = compare({ label, tokens: workload.rows * workload.time, warmUp: workload.warmUp }, outcomes, say);
+    const made = compare(
+      { bench: "train", label, tokens: workload.rows * workload.time, warmUp: workload.warmUp },
+      outcomes,
+      say,
+    );
     if (workload === small) made.push(...shareFigures(await sharesOf(job), say));
     for (const figure of made) {
       print(figure);

@@ -5,8 +5,8 @@
 //     data.train_files=train.parquet data.val_files=test.parquet
 //
 // MODEL and the files are those of verl's tests/e2e/arithmetic_sequence: 0.8M parameters, sixteen characters. The prompt
-// `a,b:m,k` asks for the next k members of the sequence a, b, … modulo m. verl's bar is a best `critic/rewards/mean`
-// above 0.2, and the data allow 0.757.
+// `a,b:m,k` asks for the next k members of the sequence a, b, … modulo m. verl's bar is a best reward above 0.2, and the
+// data allow 0.757. Expect `critic/rewards/mean` to pass 0.2 by step 155 and 0.6 by step 415; docs/learning.md has the curves.
 import { defineConfig } from "trainyard";
 
 export default defineConfig({

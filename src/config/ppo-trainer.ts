@@ -1,7 +1,7 @@
 /**
  * The keys of `trainer.` for `trainyard ppo`: how long, how often, where to and on what.
  *
- * Defaults are verl's, except `device` (cpu) and `logger` ([console,file]). `seed`, `threads`, `engine`,
+ * Defaults are verl's, except `device` (cpu) and `logger` ([console]). `seed`, `threads`, `engine`,
  * `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
 import { bool, field, int, name, nullable, path } from "./field.ts";

@@ -54,7 +54,7 @@ function cutLengths(lengths: readonly number[], micro: MicroBatching, config: Mo
  * of tokens, as many as make products fast. Fixed, so that a run is cut alike on every machine.
  */
 const MOST_BYTES = 6e9;
-const ENOUGH_BYTES = 8e8;
+const ENOUGH_BYTES = 5e8;
 const FAST_TOKENS = 512;
 
 /** About what one token leaves in memory until its gradient is known: per layer, and three rows of logits. */

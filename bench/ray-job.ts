@@ -1,0 +1,16 @@
+/** What the sides of the ray bench are told to do. */
+import * as z from "zod";
+import { jobSchema } from "./train-job.ts";
+
+export const rayJobSchema = jobSchema.pick({ folder: true, rows: true, optimizer: true }).extend({
+  /** The interpreter of the workers. */
+  python: z.string(),
+  workers: z.int(),
+  /** Sequences of one pass on one worker. */
+  microRows: z.int(),
+});
+export type RayJob = z.infer<typeof rayJobSchema>;
+
+/** The answer of `ray-calls.ts`: what each of many calls took. */
+export const callTimesSchema = z.object({ milliseconds: z.array(z.number()) });
+export type CallTimes = z.infer<typeof callTimesSchema>;

@@ -1,0 +1,89 @@
+/**
+ * What does the Ray engine cost? A training step on two workers of one thread each, against the same loop as one plain
+ * script of torch: FSDP2 over gloo, two processes, no Ray and no controller. And a call that carries tensors and does
+ * nothing.
+ *
+ * The two sides take turns step by step, and figures are given only if losses and gradient norms agree.
+ */
+import { info } from "../src/util/log.ts";
+import { Random } from "../src/util/random.ts";
+import { peerCommand, pythonOf, sourceCommand } from "./commands.ts";
+import { type Figure, figure, median } from "./figures.ts";
+import { minimind2Small, modelFolder } from "./models.ts";
+import { type CallTimes, callTimesSchema, type RayJob } from "./ray-job.ts";
+import type { Report } from "./results.ts";
+import { Side } from "./side.ts";
+import type { BenchOptions } from "./train.ts";
+import { compare } from "./train-figures.ts";
+import { optimizer, stepSchema } from "./train-job.ts";
+import { takeTurns } from "./turns.ts";
+
+const size = { rows: 64, time: 96, microRows: 16 };
+const warmUp = 1;
+const label = `${minimind2Small.name} ${size.rows}x${size.time} ray`;
+/** What a step may take of the plain script's, and a call in milliseconds. */
+const aims = { step: 1.05, callMs: 5 };
+
+/** Measure; each figure is handed to `print` as soon as it is known. */
+export async function benchRay(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
+  const { folder } = await modelFolder(minimind2Small);
+  const python = pythonOf("torch");
+  const random = new Random(0, "tokens");
+  const vocabulary = Number(minimind2Small.config.vocab_size);
+  const rows = Array.from({ length: size.rows }, () => Array.from({ length: size.time }, () => random.int(vocabulary)));
+  const job: RayJob = { folder, python, rows, optimizer, microRows: size.microRows, workers: 2 };
+  const notes = [
+    `A step of ${size.rows} sequences of ${size.time} tokens in fp32 on two workers of one thread each, ` +
+      `${size.microRows} sequences at a time on each; gradients are summed after every pass on both sides.`,
+    "A call carries token ids, positions and targets of [64 x 128], a half to each worker, and an empty answer back.",
+  ];
+  const say = (note: string) => {
+    info(note);
+    notes.push(note);
+  };
+  const figures: Report["figures"][number][] = [];
+  const add = (made: Figure, remark: string) => {
+    print(made);
+    figures.push({ figure: made, remark });
+  };
+  for (const made of callFigures(await callsOf(job))) add(made, remarkOnCall(made));
+
+  const entrants = [{ name: "ours", command: sourceCommand("ray-worker.ts"), job }];
+  if (options.hasPeers) entrants.push({ name: "torch-fsdp2", command: peerCommand(python, "ray_fsdp2.py"), job });
+  const turns = { warmUp, rounds: options.steps ?? 8, seconds: options.seconds, isTogether: true };
+  info(`${label}: ${entrants.map(({ name }) => name).join(", ")} …`);
+  const outcomes = await takeTurns(entrants, stepSchema, turns, (round, steps) => {
+    info(`${label}: step ${round}: ${steps.map((step) => (step ? `${step.seconds.toFixed(3)} s` : "-")).join(", ")}`);
+  });
+  const measured = { bench: "ray", label, tokens: size.rows * size.time, warmUp };
+  const versions = Object.assign({}, ...outcomes.map((outcome) => outcome.versions));
+  for (const made of compare(measured, outcomes, say)) {
+    if (!made.what.startsWith("peak memory")) add(made, remarkOn(made)); // the controller's alone says nothing
+  }
+  return { figures, notes, versions, isComplete: outcomes.every(({ failure }) => failure === null) };
+}
+
+async function callsOf(job: RayJob): Promise<CallTimes> {
+  const side = await Side.start("calls", sourceCommand("ray-calls.ts"), job);
+  try {
+    return await side.ask("calls", callTimesSchema);
+  } finally {
+    await side.stop();
+  }
+}
+
+function callFigures({ milliseconds }: CallTimes): Figure[] {
+  const sorted = milliseconds.toSorted((a, b) => a - b);
+  const alone = (what: string, value: number) =>
+    figure("ray", { what: `a call to 2 workers (${what})`, unit: "ms", isMore: false }, value, null);
+  return [alone("median", median(sorted)), alone("95 %", sorted[Math.floor(0.95 * sorted.length)]!)];
+}
+
+const remarkOnCall = ({ ours }: Figure): string =>
+  ours < aims.callMs ? `under ${aims.callMs} ms: met` : `above the aim of ${aims.callMs} ms`;
+
+function remarkOn({ what, ratio }: Figure): string {
+  if (ratio === null || !what.startsWith("step time")) return "";
+  const over = `${(100 * (1 / ratio - 1)).toFixed(1)} % over`;
+  return 1 / ratio <= aims.step ? `${over}, at most 5: met` : `${over}, above the aim of 5`;
+}
