@@ -1,7 +1,7 @@
 /**
  * The pages hold: links lead somewhere, commands parse, keys and files exist, and the TypeScript in them compiles.
  *
- * Everything is read from README.md and docs/. A command is checked by the parser that would run it, with `--help` behind
+ * Everything is read from README.md, the table of examples and docs/. A command is checked by the parser that would run it, with `--help` behind
  * it, so nothing starts; its config keys are looked up in the schema of its verb. Code that imports the package goes
  * through the compiler, and the config of docs/extending.md is run.
  */
@@ -15,13 +15,15 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { parseArguments } from "../src/cli/arguments.ts";
 import { main } from "../src/cli/main.ts";
 import { parseOverride } from "../src/config/overrides.ts";
-import { find } from "../src/config/schema.ts";
+import { find, onEngine } from "../src/config/schema.ts";
 import { schemas } from "../src/config/schemas.ts";
 import { Yard } from "./rl-yard.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const read = (file: string): string => readFileSync(join(root, file), "utf8");
-const pages = ["README.md", ...globSync("docs/**/*.md", { cwd: root }).map((file) => file.replaceAll("\\", "/"))];
+const pages = ["README.md", "examples/README.md", ...globSync("docs/**/*.md", { cwd: root })].map((file) =>
+  file.replaceAll("\\", "/"),
+);
 
 type Block = { readonly page: string; readonly language: string; readonly text: string };
 
@@ -120,7 +122,7 @@ function commandsOf(script: string): string[][] {
 }
 
 const commands = blocks
-  .filter(({ language }) => language === "sh")
+  .filter(({ language }) => ["sh", "bash"].includes(language))
   .flatMap(({ page, text }) => commandsOf(text).map((words) => ({ page, words, shown: words.join(" ") })));
 
 describe("every trainyard command of a page is understood", () => {
@@ -138,7 +140,10 @@ describe("every trainyard command of a page is understood", () => {
       out.mockRestore();
       err.mockRestore();
     }
-    const known = schemas.filter((it) => it.verb === verb || verb === "data"); // whose keys are those of --for
+    const engine = args.includes("trainer.engine=ray") ? "ray" : "embedded";
+    const known = schemas
+      .filter((it) => it.verb === verb || verb === "data") // whose keys are those of --for
+      .map((schema) => onEngine(schema, engine));
     const paths = known.length === 0 ? [] : keysOf(verb, args);
     expect(paths.filter((path) => !known.some((schema) => find(schema, path).kind === "field"))).toEqual([]);
   });
