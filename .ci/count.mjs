@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 
 const [path, exitCode] = process.argv.slice(2);
 const mustRun = /python|torch|transformers|browser|chromium/i;
-const maySkip = /\.\.\/shared/;
+const maySkip = /\.\.\/shared|vLLM/;
 
 const report = read();
 const files = report.testResults ?? [];

@@ -9,6 +9,7 @@ import { resolve } from "../src/config/resolve.ts";
 import { Loader } from "../src/data/loader.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { cut, tokensOfBlock } from "../src/engine/embedded/micro-batches.ts";
+import { readConfig } from "../src/models/config.ts";
 import { type Episode, masksOf, tokenRows } from "../src/train/episode.ts";
 import { Progress } from "../src/train/progress.ts";
 import { takeStep } from "../src/train/rl.ts";
@@ -43,10 +44,11 @@ await serve(async (input): Promise<Answers> => {
     ...{ config, prompts, roles, player, loader, progress, totalSteps: job.steps },
     ...{ keepSkipped: async () => {}, signal: context.signal },
   };
+  const actorConfig = await readConfig(prompts.folder);
   /** Of the tokens an update computes: each prompt once but for its last token, each response, over all with padding. */
   const usefulShare = (episodes: readonly Episode[]): number => {
     const rows = tokenRows(episodes, masksOf(episodes));
-    const blocks = cut(rows, microBatching(config, "actor"), { heads: ["logprobs"], config: roles.actor.config });
+    const blocks = cut(rows, microBatching(config, "actor"), { heads: ["logprobs"], config: actorConfig });
     const prompts = new Map(episodes.map(({ group, promptIds }) => [group, promptIds.length - 1]));
     const responses = episodes.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const useful = [...prompts.values()].reduce((a, b) => a + b, responses);

@@ -24,6 +24,7 @@ import type {
   TokenRow,
 } from "../src/engine/contract.ts";
 import { div, mul, neg, stopGradient, sum } from "../src/graph/ops.ts";
+import { parseConfig } from "../src/models/config.ts";
 import { readAll, type Tensor } from "../src/models/safetensors.ts";
 import type { Sample, SampleRequest } from "../src/rollout/request.ts";
 import { UserError } from "../src/util/errors.ts";
@@ -143,6 +144,30 @@ const tokenRow = (ids: readonly number[], from = 1): TokenRow => ({
   mask: ids.map((_, t) => Number(t >= from)),
 });
 
+/** A model that was just opened has the log-probs, greedy tokens, loss and gradient that its folder's reference has. */
+export async function expectReference(model: Model, folder: string, temporary: string): Promise<void> {
+  const reference = await readAll(join(folder, "reference.safetensors"));
+  const rows = matrixOf(reference.get("input_ids")!).map((ids) => tokenRow(ids));
+  const found = await model.forward(rows, ["logprobs"], { micro: { rows: 1 } });
+  const logprobs = found.flatMap((row) => [...row.logprobs!.subarray(1)]);
+  expect(maxDifference(logprobs, numbersOf(reference.get("logprobs")!))).toBeLessThan(1e-4);
+
+  const prompt = [...rows[0]!.ids];
+  if (prompt.length + 8 <= model.config.maxPositions) {
+    const { samples } = await model.sample({ prompt, maxNewTokens: 8, temperature: 0, ignoreEos: true });
+    expect(samples[0]!.ids).toEqual(numbersOf(reference.get("greedy8")!).slice(-8));
+  }
+
+  const count = rows.reduce((total, { ids }) => total + ids.length - 1, 0);
+  const gradient = await gradientOf(model, temporary, async () => {
+    const { loss } = await model.train(rows, likelihood, { micro: { rows: 1 }, scalars: { count } });
+    expect(Math.abs(loss! - numbersOf(reference.get("loss")!)[0]!)).toBeLessThan(1e-4);
+  });
+  for (const [name, values] of gradient) {
+    expect(relativeError(values, numbersOf(reference.get(`grad.${name}`)!)), name).toBeLessThan(1e-3);
+  }
+}
+
 // ---------------------------------------------------------------- the laws of one engine
 
 /** Declare the laws; `engine` is asked for once tests run, and `temporary` for a folder to write to. */
@@ -158,28 +183,7 @@ export function engineLaws(engine: () => Engine, temporary: () => string): void 
 
   describe("log-probs, loss, gradient and greedy tokens are transformers'", () => {
     test.each([...references, ...moreReferences])("%s", async (folder) => {
-      const reference = await readAll(join(fixture(folder), "reference.safetensors"));
-      const rows = matrixOf(reference.get("input_ids")!).map((ids) => tokenRow(ids));
-      await use(folder, async (model) => {
-        const found = await model.forward(rows, ["logprobs"], { micro: { rows: 1 } });
-        const logprobs = found.flatMap((row) => [...row.logprobs!.subarray(1)]);
-        expect(maxDifference(logprobs, numbersOf(reference.get("logprobs")!))).toBeLessThan(1e-4);
-
-        const prompt = [...rows[0]!.ids];
-        if (prompt.length + 8 <= model.config.maxPositions) {
-          const { samples } = await model.sample({ prompt, maxNewTokens: 8, temperature: 0, ignoreEos: true });
-          expect(samples[0]!.ids).toEqual(numbersOf(reference.get("greedy8")!).slice(-8));
-        }
-
-        const count = rows.reduce((total, { ids }) => total + ids.length - 1, 0);
-        const gradient = await gradientOf(model, temporary(), async () => {
-          const { loss } = await model.train(rows, likelihood, { micro: { rows: 1 }, scalars: { count } });
-          expect(Math.abs(loss! - numbersOf(reference.get("loss")!)[0]!)).toBeLessThan(1e-4);
-        });
-        for (const [name, values] of gradient) {
-          expect(relativeError(values, numbersOf(reference.get(`grad.${name}`)!)), name).toBeLessThan(1e-3);
-        }
-      });
+      await use(folder, (model) => expectReference(model, fixture(folder), temporary()));
     });
   });
 
@@ -492,7 +496,7 @@ async function expectStepwise(
   const rows = drawn.ids.map((_, i) => tokenRow(all.slice(0, drawn.prompt.length + i + 1), drawn.prompt.length + i));
   const options = { micro: { rows: 1 }, temperature: drawn.temperature };
   const outputs = await model.forward(rows, ["logprobs"], options);
-  const { scaling } = model.config.rope;
+  const { scaling } = parseConfig(model.config.raw, "config.json").rope;
   const border = scaling.type === "longrope" ? scaling.originalPositions : Infinity;
   // The row of a token ends with it, so its own length is one more than what was known.
   outputs.forEach(({ logprobs }, i) => {

@@ -7,18 +7,21 @@
 import { fork } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Model } from "../src/engine/contract.ts";
 import { type GroupPlace, RayEngine, type RayEngineOptions } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
+import { type GroupSpec, Shim } from "../src/engine/ray/shim.ts";
 import { UserError } from "../src/util/errors.ts";
 import { fixture, trainSteps } from "./engine-conformance.ts";
-import { hasRay, processesOf, python, startNodes } from "./ray-yard.ts";
+import { hasRay, playOnRay, processesOf, python, startNodes, workersOf } from "./ray-yard.ts";
+import { sevens, Yard } from "./rl-yard.ts";
+import { checksums } from "./sandbox.ts";
 
 const SECONDS = 1000;
 
@@ -29,7 +32,7 @@ async function expectNothingLeft(shimPid: number, withinMs = 10 * SECONDS): Prom
   expect(processesOf(shimPid)).toEqual([]);
 }
 
-describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeout: 180 * SECONDS }, () => {
+describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeout: 300 * SECONDS }, () => {
   /** An engine at work, and what it is made of. */
   async function atWork(options: RayEngineOptions) {
     const engine = new RayEngine({ python, collectiveMs: 60 * SECONDS, ...options });
@@ -107,6 +110,43 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     }
   });
 
+  test("a node is lost in the middle of a PPO run, and another joins: the run ends as one that lost nothing", async () => {
+    process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex");
+    const cluster = await startNodes(1, 1);
+    const yard = await Yard.make();
+    const keys = [
+      ...["trainer.engine=ray", "trainer.nnodes=2", `ray_kwargs.ray_init.address=${cluster.address}`],
+      ...["trainer.total_training_steps=3", "trainer.save_freq=1"],
+    ];
+    try {
+      const unbroken = await playOnRay(yard, "unbroken", keys);
+      let scored = 0;
+      const perStep = 16;
+      let replaced: Promise<void> | null = null;
+      const broken = await playOnRay(yard, "broken", keys, async (input) => {
+        // The second step is saved, and the third has begun.
+        if (++scored === 2 * perStep + 1) {
+          await cluster.do("kill 1");
+          const end = performance.now() + 30 * SECONDS; // its worker outlives it by a moment
+          while (workersOf(cluster.session).length > 1 && performance.now() < end) await sleep(50);
+          replaced = cluster.do("add 1");
+        }
+        return sevens(input);
+      });
+      await replaced;
+      expect(scored).toBeGreaterThan(3 * perStep); // the third step was begun again
+      expect(broken).toEqual(unbroken);
+      const files = async (run: string) => {
+        const { "optimizer/.metadata": _, ...rest } = await checksums(yard.path(run, "global_step_3", "actor"));
+        return rest; // weights and moments to the last byte; what is left out holds the folder's name
+      };
+      expect(await files("broken")).toEqual(await files("unbroken"));
+    } finally {
+      await cluster.stop();
+      yard.remove();
+    }
+  });
+
   test("it is closed while it starts, does so at once", async () => {
     const engine = new RayEngine({ python });
     const starting = expect(engine.group()).rejects.toThrow(/engine was closed/);
@@ -115,6 +155,18 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     await engine.close();
     await starting;
     expect(performance.now() - start).toBeLessThan(3 * SECONDS);
+  });
+
+  test("a run is interrupted while its cluster does not answer, ends at once", async () => {
+    const interrupt = new AbortController();
+    const engine = new RayEngine({ python, address: "127.0.0.1:9", signal: interrupt.signal });
+    const starting = expect(engine.group()).rejects.toThrow(/aborted/);
+    await sleep(1500);
+    const start = performance.now();
+    interrupt.abort();
+    await starting;
+    expect(performance.now() - start).toBeLessThan(3 * SECONDS);
+    await engine.close();
   });
 
   test("the shim is killed, names it and ends its cluster", async () => {
@@ -137,12 +189,91 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     await expectNothingLeft(shimPid!, 20 * SECONDS);
   });
 
+  describe("a worker cannot do what it is asked,", () => {
+    const pair: GroupSpec = {
+      ...{ nodes: 1, perNode: 2, device: "cpu", bundle: { CPU: 1 }, address: null, env: {}, isReplacing: false },
+      // A disk that is full for Ray: it would put there what the store has no room for.
+      init: { _system_config: { local_fs_capacity_threshold: 0.000001 } },
+      local: { num_cpus: 2, object_store_memory: 80_000_000 },
+      ...{ startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS },
+    };
+    let shim: Shim;
+    beforeAll(async () => {
+      shim = await Shim.start(python, pair, AbortSignal.any([]));
+    }, 150 * SECONDS);
+    afterAll(() => shim?.close());
+
+    test("see a folder that another sees: the machine is named, and the group lives on", async () => {
+      const [there, nowhere] = [{ folder: fixture("logits/llama") }, { folder: "/nowhere/model" }];
+      const asked = shim.call("describe", [there, nowhere]);
+      await expect(asked).rejects.toThrow(UserError);
+      await expect(asked).rejects.toThrow(/\/nowhere\/model is not there on the machine .*same path on every machine/);
+      const { vocabSize } = (await shim.call("describe", [there, there]))[0]!;
+      expect(vocabSize).toBeGreaterThan(0);
+    });
+
+    test("take a message for which Ray's object store has no room: it says so", async () => {
+      const large = { folder: fixture("logits/llama"), more: new Float64Array(15_000_000) };
+      const asked = shim.call("describe", [large, large]);
+      await expect(asked).rejects.toThrow(EngineLost);
+      await expect(asked).rejects.toThrow(/Ray's object store is full.*object_store_memory/);
+    });
+  });
+
+  test("a worker runs out of memory, says what to lower", async () => {
+    const engine = new RayEngine({ python });
+    const model = await engine.open({ folder: fixture("logits/gemma2") });
+    const length = 400_000; // pairs of positions, a byte each, are more than any machine of today has
+    const row = { ids: new Int32Array(length), mask: Uint8Array.from({ length }, (_, t) => Number(t === 1)) };
+    const asked = model.forward([row], ["logprobs"], { micro: { rows: 1 } });
+    await expect(asked).rejects.toThrow(/stopped with \w+: .*memory.*\. Lower the tokens/);
+    await engine.close();
+  });
+
   describe("something is not as it should be,", () => {
     let temporary = "";
+    /** The same interpreter with something amiss: modules and packages that come before its own. */
+    const madeUp = async (name: string, files: Readonly<Record<string, string>>): Promise<string> => {
+      const folder = join(temporary, name);
+      for (const [file, text] of Object.entries(files)) {
+        await mkdir(dirname(join(folder, file)), { recursive: true });
+        await writeFile(join(folder, file), text);
+      }
+      await writeFile(join(folder, "python"), `#!/bin/sh\nPYTHONPATH=${folder} exec ${python} "$@"\n`);
+      await chmod(join(folder, "python"), 0o755);
+      return join(folder, "python");
+    };
     beforeAll(async () => {
       temporary = await mkdtemp(join(tmpdir(), "ray-bad-"));
     });
     afterAll(() => rm(temporary, { recursive: true }));
+
+    test.each<{ what: string; files: Record<string, string>; message: RegExp }>([
+      {
+        what: "an old Python",
+        files: { "sitecustomize.py": "import sys\nsys.version_info = (3, 9, 2)\nsys.version = '3.9.2 (old)'\n" },
+        message: /it is Python 3\.9\.2, and 3\.11 or newer is needed/,
+      },
+      {
+        what: "no Ray",
+        files: {
+          "sitecustomize.py":
+            "import importlib.metadata as m\nfound = m.version\ndef version(name):\n    if name == 'ray':\n        raise m.PackageNotFoundError(name)\n    return found(name)\nm.version = version\n",
+        },
+        message: /ray is not installed\. Install it there with `pip install /,
+      },
+      {
+        what: "another Ray",
+        files: { "ray-1.13.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: ray\nVersion: 1.13.0\n" },
+        message: /ray is 1\.13\.0 there, and 2\.\d+\.\d+ is needed/,
+      },
+    ])("$what: one message with the way out", async ({ what, files, message }) => {
+      const engine = new RayEngine({ python: await madeUp(what.replaceAll(" ", "-"), files) });
+      const error = await engine.group().catch((it: unknown) => it);
+      expect(error).toBeInstanceOf(UserError);
+      expect(String(error)).toMatch(message);
+      await engine.close();
+    });
 
     test.each<{ what: string; options: RayEngineOptions; message: RegExp }>([
       {
@@ -158,7 +289,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
       {
         what: "fewer processors than workers",
         options: { workersPerNode: 3, init: { num_cpus: 1 } },
-        message: /has 1 CPU in all, and 3 workers of 1 each/,
+        message: /has 1 CPU in all, and 3 are asked for/,
       },
     ])("$what: one message with the way out", async ({ options, message }) => {
       const engine = new RayEngine({ python, ...options });
@@ -166,7 +297,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
       const error = await engine.open({ folder: fixture("logits/llama") }).catch((it: unknown) => it);
       expect(error).toBeInstanceOf(UserError);
       expect(String(error)).toMatch(message);
-      expect(performance.now() - start).toBeLessThan(40 * SECONDS);
+      expect(performance.now() - start).toBeLessThan(120 * SECONDS);
       await engine.close();
     });
   });

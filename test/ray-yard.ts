@@ -1,9 +1,16 @@
-/** What tests of the Ray engine need: whether they can run, and which processes are there. */
+/** What tests of the Ray engine need: whether they can run, clusters, runs, and which processes are there. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { parseOverride } from "../src/config/overrides.ts";
+import { ppoSchema } from "../src/config/ppo.ts";
+import { resolve } from "../src/config/resolve.ts";
+import type { RewardFunction } from "../src/rewards/reward.ts";
+import { trainRl } from "../src/train/rl.ts";
+import { setLevel } from "../src/util/log.ts";
+import { sevens, type Yard } from "./rl-yard.ts";
 
 /** An interpreter that may have ray. */
 export const python: string = process.env.TRAINYARD_TEST_PYTHON ?? "";
@@ -33,6 +40,25 @@ export async function startNodes(...cpus: number[]) {
       for (const pid of processesOf(child.pid!)) process.kill(pid, "SIGKILL"); // agents of nodes that were killed
     },
   };
+}
+
+/** Train by PPO in this process, with a reward at hand; the result is the run's metrics, timings aside. */
+export async function playOnRay(
+  yard: Yard,
+  run: string,
+  overrides: readonly string[],
+  reward: RewardFunction = sevens,
+): Promise<Record<string, number>[]> {
+  const env = { TRAINYARD_PYTHON: python, HF_HUB_OFFLINE: "1" };
+  const { config } = resolve(ppoSchema, [yard.keys(run, overrides).map(parseOverride)], { home: "/", env });
+  const custom = { ...config.custom_reward_function, function: { kind: "function", run: reward } as const };
+  setLevel("quiet");
+  try {
+    await trainRl({ ...config, custom_reward_function: custom }, { signal: AbortSignal.any([]), env });
+  } finally {
+    setLevel("info");
+  }
+  return await yard.metrics(run);
 }
 
 /** The processes of a session, which are all that a process of its own session has started (Linux). */

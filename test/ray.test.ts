@@ -83,6 +83,10 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
       expectNear(await run(one, two), weights, 1e-3);
       expectNear(await run(two, one), weights, 1e-3);
       expectNear(await run(embedded, two), weights, 1e-3);
+      // The other way only the weights are read, and that is said.
+      await expect(run(one, embedded)).rejects.toThrow(
+        /optimizer of trainer\.engine=ray remembers.*its weights can be/,
+      );
     });
   });
 
@@ -101,7 +105,8 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
       plain = await gradients({});
     });
 
-    test.each<Sharding>([{ replicas: 2 }, { reshards: false }, { checkpointing: true }])("%j", async (sharding) => {
+    const ways: Sharding[] = [{ replicas: 2 }, { reshards: false }, { checkpointing: true }, { offloads: true }];
+    test.each(ways)("%j", async (sharding) => {
       const found = await gradients(sharding);
       expectNear(found.weights, plain.weights, 1e-4);
       expect(found.ids).toEqual(plain.ids);

@@ -451,11 +451,6 @@ describe("what is not there is refused by its name", () => {
       /`model_type` is "gpt_oss"/,
     ],
     [
-      "a schedule that ends before the run",
-      [...grpo, ...qwen, ...actor("optim.lr_decay_style=cosine optim.lr_decay_steps=100")],
-      /optim\.lr_decay_steps` is 100, .*last step of the run/,
-    ],
-    [
       "a misspelt key",
       [...grpo, ...qwen, ...actor("kl_loss_coeff=0.001")],
       /`actor_rollout_ref\.actor\.kl_loss_coeff` .* Nearest: .*`actor_rollout_ref\.actor\.kl_loss_coef`/,

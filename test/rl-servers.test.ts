@@ -5,13 +5,68 @@ import { readdir } from "node:fs/promises";
 import { createServer, request } from "node:http";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 import type { RewardFunction } from "../src/rewards/reward.ts";
 import { UserError } from "../src/util/errors.ts";
+import { CallRecorder } from "./call-recorder.ts";
 import { sevens, Yard } from "./rl-yard.ts";
 import { pause } from "./sandbox.ts";
 
 const launcher = fileURLToPath(new URL("../bin/trainyard.js", import.meta.url));
 const rollout = "actor_rollout_ref.rollout";
+
+const Completion = z.object({
+  choices: z.array(
+    z.object({
+      text: z.string(),
+      token_ids: z.array(z.number()),
+      logprobs: z.object({ token_logprobs: z.array(z.number()) }),
+      finish_reason: z.string(),
+    }),
+  ),
+});
+const Generate = z.object({
+  input_ids: z.array(z.number()),
+  sampling_params: z.looseObject({ n: z.number().default(1), max_new_tokens: z.number(), temperature: z.number() }),
+});
+
+/** SGLang's paths in front of `trainyard serve`, as its documentation has them; a deaf one keeps its weights. */
+async function sglangBefore(url: string, { isDeaf = false } = {}): Promise<CallRecorder> {
+  let version = "default";
+  const post = async (path: string, body: object): Promise<unknown> => {
+    const headers = { "content-type": "application/json" };
+    const response = await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
+    if (!response.ok) throw new Error(await response.text());
+    return await response.json();
+  };
+  return CallRecorder.open({
+    "/v1/models": { body: { data: [{ id: "m", object: "model", owned_by: "sglang" }] } },
+    "/server_info": { body: { dtype: "float32" } },
+    "/flush_cache": { body: "Cache flushed." },
+    "/get_weight_version": () => ({ body: { weight_version: version } }),
+    "/update_weights_from_disk": async (body) => {
+      const asked = z.object({ model_path: z.string(), weight_version: z.string() }).parse(body);
+      version = asked.weight_version;
+      if (!isDeaf) await post("/reload_weights", { path: asked.model_path });
+      return { body: { success: true, message: "Succeeded to update model weights.", num_paused_requests: 0 } };
+    },
+    "/generate": async (body) => {
+      const { input_ids: prompt, sampling_params: sampling } = Generate.parse(body);
+      const { n, max_new_tokens: max_tokens, temperature, stop_token_ids } = sampling;
+      const asked = { prompt, n, max_tokens, temperature, stop_token_ids, logprobs: 0, return_token_ids: true };
+      const { choices } = Completion.parse(await post("/v1/completions", asked));
+      const made = choices.map(({ text, token_ids: ids, logprobs, finish_reason: type }) => ({
+        ...{ text, output_ids: ids },
+        meta_info: {
+          finish_reason: type === "length" ? { type, length: ids.length } : { type, matched: ids.at(-1) },
+          output_token_logprobs: logprobs.token_logprobs.map((logprob, i) => [logprob, ids[i], null]),
+          ...{ prompt_tokens: prompt.length, completion_tokens: ids.length, cached_tokens: 0, weight_version: version },
+        },
+      }));
+      return { body: n === 1 ? made[0] : made };
+    },
+  });
+}
 
 let yard: Yard;
 beforeAll(async () => {
@@ -83,6 +138,27 @@ describe("samples from a server", () => {
     } finally {
       deaf.closeAllConnections();
       await new Promise((resolve) => deaf.close(resolve));
+    }
+  });
+
+  test("that speaks SGLang's protocol are of the weights after each update, and of others they end the run", async () => {
+    const spoken = await sglangBefore(await serve("--allow-reload"));
+    const deaf = await sglangBefore(await serve("--allow-reload"), { isDeaf: true });
+    try {
+      const keys = (it: CallRecorder) => [`${rollout}.base_url=[${it.url}]`, "trainer.total_training_steps=3"];
+      const metrics = await yard.play("sglang", [...keys(spoken), `${rollout}.temperature=0.8`]);
+      expect(metrics).toHaveLength(3);
+      for (const data of metrics) {
+        expect(data["training/rollout_probs_diff_max"]).toBeLessThan(1e-4);
+        expect(data["actor/grad_norm"]).toBeGreaterThan(0);
+      }
+      const played = yard.play("sglang-deaf", keys(deaf));
+      await expect(played).rejects.toThrow(/other probabilities than the trainer.*single precision/);
+      await expect(played).rejects.toThrow(UserError);
+      expect(await yard.metrics("sglang-deaf")).toHaveLength(1);
+    } finally {
+      await spoken.close();
+      await deaf.close();
     }
   });
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from .model import TokenModel, layers_of
+from .model import TokenModel, divided_like, layers_of
 from .refusal import Refusal
 
 SHARD_BYTES = 5_000_000_000
@@ -30,16 +30,25 @@ _EMBEDDED_FILE = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool) -> None:
-    """Write `model.safetensors`, or shards and their index, into a folder that is there. All workers call it."""
+def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, unties: bool = False) -> None:
+    """Write `model.safetensors`, or shards and their index, into a folder that is there. All workers call it.
+
+    With `unties`, a parameter that has two names is written under both.
+    """
     kind = _DTYPES[dtype]
+    twins: dict[str, str] = model.module.all_tied_weights_keys if unties else {}
     shards = _shards(model.module, kind.itemsize)
     places: dict[str, str] = {}
     total = 0
     for index, names in enumerate(shards):
-        whole = {name: _whole(parameter).to(kind) for name, parameter in names}
+        whole: dict[str, Tensor] = {}
+        for name, parameter in names:
+            value = _whole(parameter)  # of which all have a part
+            if is_writer:
+                whole[name] = value.to("cpu", kind)
         if not is_writer:
             continue
+        whole |= {twin: whole[name].clone() for twin, name in twins.items() if name in whole}
         file = "model.safetensors" if len(shards) == 1 else f"model-{index + 1:05}-of-{len(shards):05}.safetensors"
         # Names and layouts of the checkpoint, where transformers has others in memory (experts of one layer as one).
         tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
@@ -54,6 +63,27 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool) ->
         with open(path, "w", encoding="utf-8") as out:
             json.dump({"metadata": metadata, "weight_map": dict(sorted(places.items()))}, out, indent=2)
         _flush(path)
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """config.json as it stands, numbers as they are written."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config: dict[str, Any] = json.load(file)
+    return config
+
+
+def save_config(model: TokenModel, config: dict[str, Any], folder: str, dtype: str, unties: bool) -> None:
+    """Write a model's config.json again, with the head and dtype of what is saved."""
+    name = "float32" if dtype == "F32" else "bfloat16"
+    changed = {**config, "architectures": [type(model.module).__name__], "dtype": name, "torch_dtype": name}
+    if model.kind != "lm":
+        changed |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if unties:
+        changed["tie_word_embeddings"] = False
+    path = os.path.join(folder, "config.json")
+    with open(path, "w", encoding="utf-8") as out:
+        json.dump(changed, out, indent=2)
+    _flush(path)
 
 
 def _shards(module: Any, item_bytes: int) -> list[list[tuple[str, nn.Parameter]]]:
@@ -74,12 +104,12 @@ def _shards(module: Any, item_bytes: int) -> list[list[tuple[str, nn.Parameter]]
     return shards
 
 
-def take_weights(model: TokenModel, other: Any) -> None:
-    """Copy the parameters of an undivided model, of which each worker keeps its part."""
-    theirs = dict(other.named_parameters())
+def take_weights(model: TokenModel, other: TokenModel) -> None:
+    """Copy the parameters of a model that is divided in the same way."""
+    theirs = dict(other.module.named_parameters())
     with torch.no_grad():
         for name, parameter in model.module.named_parameters():
-            parameter.copy_(_divided(theirs[name].detach(), parameter))
+            parameter.copy_(theirs[name])
 
 
 def save_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: str) -> None:
@@ -109,18 +139,12 @@ def _load_embedded(model: TokenModel, optimizer: torch.optim.Optimizer, path: st
             for moment in _MOMENTS:
                 if f"{moment}.{name}" not in known:
                     raise Refusal(f"{path} has no tensor `{moment}.{name}`; it is not of this model.")
-                state[moment] = _divided(file.get_tensor(f"{moment}.{name}"), parameter)
+                state[moment] = divided_like(file.get_tensor(f"{moment}.{name}"), parameter)
 
 
 def _whole(parameter: Tensor) -> Tensor:
     value = parameter.detach()
-    return (value.full_tensor() if isinstance(value, DTensor) else value).cpu()
-
-
-def _divided(value: Tensor, like: Tensor) -> Tensor:
-    assert isinstance(like, DTensor)
-    # Every worker has read the same values: no need to send them.
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _flush(path: str) -> None:

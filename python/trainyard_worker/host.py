@@ -28,7 +28,8 @@ class Host:
     def describe(self) -> dict[str, Any]:
         """Who and where it is."""
         context = ray.get_runtime_context()
-        return {"pid": os.getpid(), "host": socket.gethostname(), "node": context.get_node_id()}
+        gpus = context.get_accelerator_ids().get("GPU", [])
+        return {"pid": os.getpid(), "host": socket.gethostname(), "node": context.get_node_id(), "gpus": gpus}
 
     def meeting_place(self) -> str:
         """An address of this machine at which nobody listens yet."""

@@ -17,21 +17,25 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
 )
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import Concatenate, MergeModulelist, WeightConverter
 
 from .refusal import Refusal
 
 _CLASSES: dict[str, Any] = {
-    "lm": AutoModelForCausalLM,
-    "value": AutoModelForTokenClassification,
-    "score": AutoModelForSequenceClassification,
+    "lm": MODEL_FOR_CAUSAL_LM_MAPPING,
+    "value": MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    "score": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
 }
+_HEADS = {"lm": "a language model's head", "value": "a head for each token", "score": "a head for each sequence"}
 
 
 class TokenModel(nn.Module):
@@ -54,7 +58,8 @@ class TokenModel(nn.Module):
         """What is asked of each of the flat `positions` of `ids` [batch, time]; their logits if nothing is."""
         if self.kind != "lm":
             hidden = self.module.base_model(input_ids=ids, use_cache=False, **more).last_hidden_state
-            scores = self.module.score(hidden.flatten(0, 1)[positions]).float().sum(-1)  # one number each
+            head = self.module.score if hasattr(self.module, "score") else self.module.classifier
+            scores = head(hidden.flatten(0, 1)[positions]).float().sum(-1)  # one number each
             assert asked is not None
             return dict.fromkeys(asked.heads, scores)
         self._positions = positions
@@ -83,44 +88,133 @@ class Asked:
         return {head: make[head]() for head in self.heads}
 
 
-def read_module(folder: str, kind: str, new_head: NDArray[np.float32] | None = None) -> Any:
-    """The model of a folder, in float32 on the CPU. A value or score head that the folder lacks is `new_head`."""
+def describe(folder: str) -> dict[str, Any]:
+    """What the controller has to know of a model, whatever its family."""
+    config = _read_config(folder).get_text_config()
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+        if not isinstance(getattr(config, name, None), int):
+            raise Refusal(
+                f"{folder} is of the family {config.model_type}, which has no `{name}`: it cannot be trained."
+            )
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return {
+        "vocabSize": config.vocab_size,
+        "width": config.hidden_size,
+        "maxPositions": getattr(config, "max_position_embeddings", None),
+        "spread": getattr(config, "initializer_range", 0.02),
+        "cachedNumbers": 2 * config.num_hidden_layers * heads * dim,
+        "regime": _regime(config),
+    }
+
+
+def _regime(config: Any) -> dict[str, Any] | None:
+    """Where a rotary embedding depends on the length of a sequence: how, and past which length."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    for one in (rope, *(part for part in rope.values() if isinstance(part, dict))):
+        if one.get("rope_type") == "dynamic":
+            return {"type": "dynamic", "end": config.max_position_embeddings}
+        if one.get("rope_type") == "longrope":
+            return {"type": "longrope", "end": one["original_max_position_embeddings"]}
+    return None
+
+
+def _read_config(folder: str, **more: Any) -> Any:
     if not os.path.exists(os.path.join(folder, "config.json")):
-        raise Refusal(f"{folder} is not there on the machine {os.uname().nodename}, where a worker is to load it.")
-    labels = {} if kind == "lm" else {"num_labels": 1}
-    config = AutoConfig.from_pretrained(folder, **labels)
-    # The fused kernels have no soft cap: with one, attention is computed as it is written.
-    attention = "eager" if getattr(config, "attn_logit_softcapping", None) is not None else "sdpa"
+        raise Refusal(
+            f"{folder} is not there on the machine {os.uname().nodename}, where a worker is to load it. Put it under "
+            "the same path on every machine, on a shared mount for instance."
+        )
     try:
-        module, info = _CLASSES[kind].from_pretrained(
-            folder, config=config, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        return AutoConfig.from_pretrained(folder, **more)
+    except (KeyError, OSError, ValueError) as error:
+        raise Refusal(f"{folder} cannot be read by transformers: {' '.join(str(error).split())[:500]}") from error
+
+
+def load_model(
+    folder: str, kind: str, sharding: Sharding, device: torch.device, new_head: NDArray[np.float32] | None = None
+) -> TokenModel:
+    """The model of a folder in float32, of which each worker reads its own part only. A value or score head that the
+    folder lacks is `new_head`."""
+    config = _read_config(folder, **({} if kind == "lm" else {"num_labels": 1}))
+    family = _CLASSES[kind].get(type(config), None)
+    if family is None:
+        raise Refusal(f"transformers has no model of the family {config.model_type} with {_HEADS[kind]}.")
+    # The fused kernels have no soft cap: with one, attention is computed as it is written.
+    has_cap = getattr(config, "attn_logit_softcapping", None) is not None
+    more = {"attn_implementation": "eager"} if has_cap else {}
+    divided: list[TokenModel] = []
+
+    def divide(_: Any, module: Any, *__: Any) -> Any:
+        """What transformers calls once the model is there without its weights."""
+        if _is_read_in_parts(module, max(1, dist.get_world_size() // sharding.replicas)):
+            divided.append(shard(module, kind, sharding, device))
+        return module
+
+    # Under the name of the class itself, by which transformers finds how to read its checkpoints.
+    own = {"__module__": family.__module__, "maybe_distribute_model": classmethod(divide)}
+    reader: Any = type(family.__name__, (family,), own)
+    try:
+        module, info = reader.from_pretrained(
+            folder, config=config, dtype=torch.float32, distributed_config={}, output_loading_info=True, **more
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise Refusal(f"{folder} cannot be loaded by transformers: {' '.join(str(error).split())[:500]}") from error
     missing = set(info["missing_keys"])
     if kind != "lm" and new_head is not None:
         _fill_head(module, new_head, missing)
-        missing -= {"score.weight", "score.bias"}
     if missing or info["mismatched_keys"]:
         wrong = sorted(missing) or sorted(str(key) for key in info["mismatched_keys"])
         raise Refusal(f"{folder} lacks weights of the model that its config.json describes, such as {wrong[0]}.")
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
-        if hasattr(part, "attention_dropout"):
-            part.attention_dropout = 0.0
-        if isinstance(part, nn.Embedding):
-            part.padding_idx = None  # a token of a sequence is learnt from, whatever else it may stand for
-    module.eval()
-    return module
+    _make_exact(module)
+    model = divided[0] if divided else shard(module.to(device), kind, sharding, device)
+    _place(model, sharding, device)
+    return model
+
+
+def _is_read_in_parts(module: Any, workers: int) -> bool:
+    """Whether a worker's part of each parameter can be made of parts of what the files hold. Where transformers cuts
+    tensors of the files into several, or a worker has none of a layer's experts, it cannot."""
+    converters = [entry for entry in get_model_conversion_mapping(module) if isinstance(entry, WeightConverter)]
+    for converter in converters:
+        for operation in converter.operations:
+            is_joined = isinstance(operation, Concatenate) and operation.dim > 0
+            if not is_joined and not isinstance(operation, MergeModulelist):
+                return False
+    experts = {parameter.shape[0] for parameter in module.parameters() if parameter.ndim > 2}
+    return not converters or all(-(-count // workers) * (workers - 1) < count for count in experts)
 
 
 def _fill_head(module: Any, weight: NDArray[np.float32], missing: set[str]) -> None:
-    with torch.no_grad():
-        if "score.weight" in missing:
-            module.score.weight.copy_(torch.from_numpy(weight).view(1, -1))
-        if "score.bias" in missing:
-            module.score.bias.zero_()
+    name = "score" if hasattr(module, "score") else "classifier"
+    values = {f"{name}.weight": torch.from_numpy(weight).view(1, -1), f"{name}.bias": torch.zeros(1)}
+    for key in missing & values.keys():
+        parameter = module.get_parameter(key)
+        with torch.no_grad():
+            parameter.copy_(divided_like(values[key], parameter))
+    missing.difference_update(values)
+
+
+def divided_like(value: Tensor, like: Tensor) -> Tensor:
+    """Each worker's part of a value that all have."""
+    value = value.to(like.device)
+    if not isinstance(like, DTensor):
+        return value
+    return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _make_exact(module: Any) -> None:
+    """Nothing is left to chance in training: no dropout, no noise in the choice of experts."""
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        if isinstance(part, nn.Embedding):
+            part.padding_idx = None  # a token of a sequence is learnt from, whatever else it may stand for
+        for holder in (part, getattr(part, "config", None)):
+            for name, value in list(vars(holder).items()) if holder is not None else []:
+                if isinstance(value, float) and ("drop" in name or "jitter" in name):
+                    setattr(holder, name, 0.0)
+    module.eval()
 
 
 @dataclass(frozen=True)
@@ -135,6 +229,8 @@ class Sharding:
     """What passes compute in; weights, gradients and moments are float32 in any case."""
     checkpointing: bool
     """Layers are computed again in the backward pass instead of kept."""
+    offloads: bool
+    """Weights, gradients and moments are in the CPU's memory while no pass uses them, where passes run on a GPU."""
 
 
 @cache
@@ -147,14 +243,18 @@ def _mesh(device: str, replicas: int) -> DeviceMesh:
     return init_device_mesh(device, (replicas, workers // replicas), mesh_dim_names=("replicas", "shards"))
 
 
-def shard(module: Any, kind: str, sharding: Sharding, device: str) -> TokenModel:
+def shard(module: Any, kind: str, sharding: Sharding, device: torch.device) -> TokenModel:
     """Divide a model's parameters among the workers, layer by layer. Gradients are sums over the workers."""
     model = TokenModel(module, kind)
-    mesh = _mesh(device, sharding.replicas)
-    policy = MixedPrecisionPolicy(param_dtype=getattr(torch, sharding.dtype), reduce_dtype=torch.float32)
+    offloads = sharding.offloads and device.type != "cpu"
+    policies: dict[str, Any] = {
+        "mesh": _mesh(device.type, sharding.replicas),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=getattr(torch, sharding.dtype), reduce_dtype=torch.float32),
+        "offload_policy": CPUOffloadPolicy() if offloads else OffloadPolicy(),
+    }
     for layer in layers_of(module):
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=sharding.reshards)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+        fully_shard(layer, reshard_after_forward=sharding.reshards, **policies)
+    fully_shard(model, reshard_after_forward=False, **policies)
     if sharding.checkpointing:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for part in fsdp_modules(model):
@@ -163,6 +263,18 @@ def shard(module: Any, kind: str, sharding: Sharding, device: str) -> TokenModel
         part.set_force_sum_reduction_for_comms(True)
         part.set_reduce_scatter_unused_params(True, recurse=False)  # experts that only some workers' tokens reach
     return model
+
+
+def _place(model: TokenModel, sharding: Sharding, device: torch.device) -> None:
+    """Parameters were read into the CPU's memory, which is where they stay if it takes the load off the device."""
+    if device.type == "cpu":
+        # What was read is a view of the file, which may change.
+        model._apply(torch.clone)  # type: ignore[no-untyped-call]
+        return
+    model.to("cpu" if sharding.offloads else device)
+    for part in model.modules():
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            setattr(part, name, buffer.to(device))
 
 
 def layers_of(module: Any) -> list[nn.Module]:

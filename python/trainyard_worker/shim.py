@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import secrets
 import signal
 import sys
 import threading
@@ -27,9 +26,9 @@ _OUT = os.dup(1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 
-from . import frames  # noqa: E402
+from . import cluster, frames  # noqa: E402
 from .afterlife import watch_over_this_session  # noqa: E402
-from .refusal import Refusal  # noqa: E402
+from .refusal import NoRoom, Refusal  # noqa: E402
 
 Request = dict[str, Any]
 STOP_SECONDS = 10.0
@@ -56,24 +55,24 @@ class Controller:
 
 
 class Group:
-    """The workers of one engine."""
+    """The workers of one engine, or the servers beside them: all that is there, or nothing."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, kind: str) -> None:
         self._controller = controller
+        self._kind = kind
         self._hosts: list[Any] = []
         self._placements: list[Any] = []
         self._who: list[dict[str, Any]] = []
         self._lost: set[int] = set()
         self._is_stopping = False
 
-    def start(self, a: Request) -> None:
+    def start(self, a: Request, deadline: float) -> None:
         """Place the workers, and let them find each other."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         from .host import CONCURRENCY_GROUPS, Host
 
-        deadline = time.monotonic() + a["timeout"]
         self._check_resources(a)
         make = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups=CONCURRENCY_GROUPS)(Host)
         bundle = a["bundle"]
@@ -90,11 +89,7 @@ class Group:
                 options = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
                 host = make.options(scheduling_strategy=strategy, **options).remote()
                 self._hosts.append(host)
-        self._who = self._all([host.describe.remote() for host in self._hosts], deadline)
-        for rank, host in enumerate(self._hosts):
-            parked = host.park.options(concurrency_group="watch").remote()
-            parked.future().add_done_callback(lambda done, rank=rank: self._on_death(rank, done.exception()))
-        threading.Thread(target=self._watch, args=(a["silence"],), daemon=True).start()
+        self._attend(a["silence"], deadline)
         (address,) = self._all([self._hosts[0].meeting_place.remote()], deadline)
         joins = []
         for rank, host in enumerate(self._hosts):
@@ -104,6 +99,28 @@ class Group:
             if "refused" in (answer := frames.unpack(data)):
                 raise Refusal(answer["refused"])
         self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+
+    def serve(self, a: Request, beside: Group) -> None:
+        """Find places for servers on the nodes of the workers; none where a node has no vLLM."""
+        from .vllm_server import place
+
+        deadline = time.monotonic() + a["timeout"]
+        self._hosts = place(a, beside._who)
+        if all(self._all([host.has_vllm.remote() for host in self._hosts], deadline)):
+            self._attend(a["silence"], deadline)
+            self._controller.answer(a, {"servers": self._who})
+        else:
+            self.stop()
+            self._hosts = []
+            self._controller.answer(a, {"servers": None})
+
+    def _attend(self, silence: float, deadline: float) -> None:
+        """Learn who the hosts are, and be told of their deaths."""
+        self._who = self._all([host.describe.remote() for host in self._hosts], deadline)
+        for rank, host in enumerate(self._hosts):
+            parked = host.park.options(concurrency_group="watch").remote()
+            parked.future().add_done_callback(lambda done, rank=rank: self._on_death(rank, done.exception()))
+        threading.Thread(target=self._watch, args=(silence,), daemon=True).start()
 
     @staticmethod
     def _all(refs: list[Any], deadline: float) -> list[Any]:
@@ -165,22 +182,28 @@ class Group:
         for name, each in a["bundle"].items():
             has = total.get(name, 0)
             if has < each * workers:
-                raise Refusal(
-                    f"The Ray cluster has {has:g} {name} in all, and {workers} workers of {each:g} each are asked for. "
-                    "Ask for fewer workers, or add nodes."
+                raise NoRoom(
+                    f"The Ray cluster has {has:g} {name} in all, and {each * workers:g} are asked for: {each:g} for "
+                    f"each worker. Ask for fewer workers, or add nodes{_without(name)}."
                 )
 
     def _on_death(self, rank: int, error: BaseException | None) -> None:
-        told = " ".join(str(error).split())
+        cause = getattr(error, "cause", None)  # what a host has said itself
+        told = " ".join(str(cause if isinstance(cause, BaseException) else error).split())
+        _, _, node = told.partition("because its node has died. Node Id: ")
+        if node:
+            self._tell_lost(rank, f"its node has died: {node.partition(' ')[2].rstrip('.')[:400]}.")
+            return
         _, _, detail = told.partition("Worker exit detail: ")
         detail, _, _ = (detail or told).partition(" Some common causes")  # a list that fits any death
+        detail, _, _ = detail.partition(" Object store memory usage")
         self._tell_lost(rank, f"its process ended. {detail}"[:400])
 
     def _tell_lost(self, rank: int, why: str) -> None:
         if self._is_stopping or rank in self._lost:
             return
         self._lost.add(rank)
-        self._controller.say({"event": "lost", "rank": rank, **self._who[rank], "why": why})
+        self._controller.say({"event": "lost", "kind": self._kind, "rank": rank, **self._who[rank], "why": why})
 
     def _watch(self, silence: float) -> None:
         """Notice workers that exist and do not answer."""
@@ -205,12 +228,19 @@ class Shim:
 
     def __init__(self) -> None:
         self._controller = Controller()
-        self._group = Group(self._controller)
+        self._group = Group(self._controller, "Worker")
+        self._servers = Group(self._controller, "The vLLM server")
         self._requests: queue.Queue[Request | None] = queue.Queue()
+        self._is_local = False
 
     def run(self) -> None:
         threading.Thread(target=self._read, daemon=True).start()
-        ops: dict[str, Callable[[Request], None]] = {"start": self._start, "call": self._group.call}
+        ops: dict[str, Callable[[Request], None]] = {
+            "start": self._start,
+            "call": lambda a: self._group.call(a),
+            "serve": lambda a: self._servers.serve({**a, "isLocal": self._is_local}, self._group),
+            "call_servers": self._servers.call,
+        }
         while (request := self._requests.get()) is not None:
             try:
                 ops[request["op"]](request)
@@ -228,49 +258,49 @@ class Shim:
     def _start(self, a: Request) -> None:
         # Whoever is run by `ray job submit` is told of its cluster this way.
         address = a["address"] or os.environ.get("RAY_ADDRESS")
+        self._is_local = address is None
         where = f"A Ray cluster could not be {'started here' if address is None else f'reached at {address}'}"
-        late = Refusal(
-            f"{where} within {a['timeout']:.0f} s. Check that it runs, and that it can be reached from here."
-        )
+        reached = "Check that it runs, and that it can be reached from here."
+        hint = "The machine may be too busy: try again when it is not." if address is None else reached
+        late = Refusal(f"{where} within {a['timeout']:.0f} s. {hint}")
+        deadline = time.monotonic() + a["timeout"]
         # Ray goes on trying for minutes, deaf to signals.
         alarm = threading.Timer(a["timeout"], self._give_up, (a, late))
         alarm.start()
         try:
-            self._connect(address, a)
+            if address is None:
+                cluster.start(a["local"], a["init"], a["env"], a["timeout"])
+            else:
+                cluster.join(address, a["init"], a["env"])
         except Exception as error:
             message = f"{where}: {' '.join(str(error).split())[:500]}."
             if "InvalidAuthToken" in "".join(traceback.format_exception(error)):
                 message += " It asks for a token: set RAY_AUTH_TOKEN, or RAY_AUTH_MODE=token if a file has it."
+            if "Version mismatch" in str(error):
+                message += " Start the cluster with the same Python and Ray as this process."
             raise Refusal(message) from error
         finally:
             alarm.cancel()
-        self._group.start(a)
+        self._place(a, deadline)
+
+    def _place(self, a: Request, deadline: float) -> None:
+        """Start the workers. Where they take the place of others that were lost, wait for what takes the place of
+        their node, and for Ray to notice that it is gone."""
+        from ray.exceptions import RayActorError
+
+        while True:
+            try:
+                return self._group.start(a, deadline)
+            except (NoRoom, RayActorError):
+                if not a["isReplacing"] or time.monotonic() > deadline:
+                    raise
+                self._group.stop()
+                self._group = Group(self._controller, "Worker")
+                time.sleep(1.0)
 
     def _give_up(self, a: Request, late: Refusal) -> None:
         self._controller.refuse(a, late)
         self._leave()
-
-    def _connect(self, address: str | None, a: Request) -> None:
-        package = os.path.dirname(os.path.abspath(__file__))
-        quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
-        if address is None:
-            # Everything that is started here inherits these.
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            os.environ.update(a["env"])
-            os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(package), os.environ.get("PYTHONPATH", "")])
-            import ray
-
-            ray.init("local", include_dashboard=False, **{**quiet, **a["local"], **a["init"]})
-            return
-        if "RAY_AUTH_TOKEN" in os.environ:
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
-        import ray
-
-        given = a["init"].get("runtime_env", {})
-        environment = {**given, "env_vars": {**a["env"], **given.get("env_vars", {})}}
-        environment["py_modules"] = [*given.get("py_modules", []), package]
-        ray.init(address, **{**quiet, **a["init"], "runtime_env": environment})
 
     def _end(self) -> None:
         try:
@@ -278,6 +308,7 @@ class Shim:
                 import ray
 
                 if ray.is_initialized():
+                    self._servers.stop()
                     self._group.stop()
                     ray.shutdown()
         finally:
@@ -293,7 +324,7 @@ def described(error: BaseException) -> dict[str, Any]:
     cause = getattr(error, "cause", None)
     told = cause if isinstance(cause, BaseException) else error
     return {
-        "type": type(told).__name__,
+        "type": "Refusal" if isinstance(told, Refusal) else type(told).__name__,
         "message": str(told),
         "trace": "".join(traceback.format_exception(error))[-4000:],
     }
@@ -301,6 +332,10 @@ def described(error: BaseException) -> dict[str, Any]:
 
 def _resources(bundle: dict[str, float]) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in bundle.items())
+
+
+def _without(resource: str) -> str:
+    return "; trainer.device=cpu needs no GPU" if resource == "GPU" else ""
 
 
 def _kill(pid: int) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from . import checkpoint
-from .model import Asked, Sharding, TokenModel, fsdp_modules, read_module, shard
+from .manifest import write_manifest
+from .model import Asked, Sharding, TokenModel, describe, fsdp_modules, load_model
 from .sampling import Sampler
 
 Message = dict[str, Any]
@@ -26,9 +27,10 @@ Message = dict[str, Any]
 class Role:
     """One model, with what training and sampling from it need."""
 
-    def __init__(self, model: TokenModel, sharding: Sharding) -> None:
+    def __init__(self, model: TokenModel, sharding: Sharding, folder: str) -> None:
         self.model = model
         self.sharding = sharding
+        self.config = checkpoint.read_config(folder)
         self.kept: dict[str, Tensor] = {}
         self.sampler: Sampler | None = None
         self._optimizer: torch.optim.AdamW | None = None
@@ -93,13 +95,16 @@ class Worker:
 
     # ------------------------------------------------------------ models
 
+    def describe(self, a: Message) -> Message:
+        """What the controller has to know of the model of a folder."""
+        return describe(a["folder"])
+
     def load(self, a: Message) -> Message:
         """Open the model of a folder under the number `model`."""
         sharding = Sharding(**a["sharding"])
-        module = read_module(a["folder"], a["head"], a.get("newHead")).to(self._device)
-        count = sum(parameter.numel() for parameter in module.parameters())
-        self._roles[a["model"]] = Role(shard(module, a["head"], sharding, self._device.type), sharding)
-        return {"parameters": count}
+        model = load_model(a["folder"], a["head"], sharding, self._device, a.get("newHead"))
+        self._roles[a["model"]] = Role(model, sharding, a["folder"])
+        return {"parameters": sum(parameter.numel() for parameter in model.module.parameters())}
 
     def close(self, a: Message) -> Message:
         self._roles.pop(a["model"], None)
@@ -150,13 +155,19 @@ class Worker:
     # ------------------------------------------------------------ files
 
     def save(self, a: Message) -> Message:
-        checkpoint.save_weights(self._role(a).model, a["folder"], a["format"], self._rank == 0)
+        unties: bool = a.get("isUntied", False)
+        role = self._role(a)
+        if a["writesConfig"] and self._rank == 0:
+            checkpoint.save_config(role.model, role.config, a["folder"], a["format"], unties)
+        checkpoint.save_weights(role.model, a["folder"], a["format"], self._rank == 0, unties)
+        if unties and self._rank == 0:
+            write_manifest(a["folder"])  # for servers on other machines
         return {}
 
     def take(self, a: Message) -> Message:
         """Take over the weights of another folder."""
         role = self._role(a)
-        checkpoint.take_weights(role.model, read_module(a["folder"], role.model.kind))
+        checkpoint.take_weights(role.model, load_model(a["folder"], role.model.kind, role.sharding, self._device))
         self._forget(role)
         return {}
 

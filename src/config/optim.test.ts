@@ -7,7 +7,14 @@ import { resolve } from "./resolve.ts";
 import { rewardSchema } from "./reward.ts";
 import { sftSchema } from "./sft.ts";
 
-const cosine: Rates = { lr: 1e-4, lr_scheduler_type: "cosine", min_lr: null, min_lr_ratio: 0, lr_decay_steps: null };
+const cosine: Rates = {
+  lr: 1e-4,
+  lr_scheduler_type: "cosine",
+  min_lr: null,
+  min_lr_ratio: 0,
+  lr_decay_steps: null,
+  lr_warmup_steps: -1,
+};
 
 test("the lowest rate is the same, whether it is given as a rate or as a share", () => {
   for (const least of [0, 1e-6, 1e-5, 1e-4])
@@ -20,7 +27,7 @@ describe("a rate that contradicts another is refused with both", () => {
   const cases: readonly [object, RegExp][] = [
     [{ min_lr: 2e-4 }, /`optim\.min_lr` is 0\.0002, above `optim\.lr`=0\.0001/],
     [{ min_lr: 1e-5, min_lr_ratio: 0.5 }, /`optim\.min_lr` is 0\.00001 and `optim\.min_lr_ratio` is 0\.5/],
-    [{ lr_decay_steps: 9 }, /`optim\.lr_decay_steps` is 9, and with `optim\.lr_scheduler_type`=cosine/],
+    [{ lr_decay_steps: 9, lr_warmup_steps: 9 }, /`optim\.lr_warmup_steps` is 9, and `optim\.lr_decay_steps`=9/],
   ];
   test.each(cases)("%j", (keys, message) => {
     expect(() => settleOptim("optim", { ...cosine, ...keys })).toThrow(UserError);

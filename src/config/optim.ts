@@ -1,8 +1,7 @@
 /**
  * The keys of an optimizer, which every verb that trains has: AdamW and the course of its learning rate.
  *
- * `min_lr` and `lr_decay_steps` are Megatron's. The first is turned into `min_lr_ratio`, which is what the schedule reads;
- * the second is only taken where it means nothing, because a schedule always ends with the run.
+ * `min_lr` and `lr_decay_steps` are Megatron's. The first is turned into `min_lr_ratio`, which is what the schedule reads.
  */
 import { UserError } from "../util/errors.ts";
 import { choice, field, int, nullable, number, orNull, pair, type Resolved } from "./field.ts";
@@ -25,23 +24,27 @@ export const optim = {
   lr_warmup_steps_ratio: field(number(0, 1), 0.0, "Warm-up as a share of all steps, when lr_warmup_steps is -1."),
   min_lr_ratio: field(number(0, 1), 0.0, "Lowest learning rate of the cosine and wsd schedules, as a share of lr."),
   min_lr: field(nullable(number(0)), null, "The same as a rate; null for what min_lr_ratio says."),
-  lr_decay_steps: field(nullable(int(1)), null, "Of no effect on a constant rate; other schedules end with the run."),
+  lr_decay_steps: field(
+    nullable(int(1)),
+    null,
+    "Step at which the lowest rate is reached; null for the last of the run.",
+  ),
   num_cycles: field(number(0), 0.5, "Waves of the cosine schedule; 0.5 falls once from lr to the lowest."),
 };
 
 /** What decides the lowest rate and when it is reached. */
 export type Rates = Pick<
   Resolved<typeof optim>,
-  "lr" | "lr_scheduler_type" | "min_lr" | "min_lr_ratio" | "lr_decay_steps"
+  "lr" | "lr_scheduler_type" | "lr_warmup_steps" | "min_lr" | "min_lr_ratio" | "lr_decay_steps"
 >;
 
 /** The keys below `key` with the lowest rate in one place, and what to say about those without effect. */
 export function settleOptim<T extends Rates>(key: string, optim: T): { optim: T; notices: string[] } {
   const { lr, min_lr: least, min_lr_ratio: ratio, lr_scheduler_type: type, lr_decay_steps: decay } = optim;
-  if (decay !== null && type !== "constant") {
+  if (decay !== null && optim.lr_warmup_steps >= decay) {
     throw new UserError(
-      `\`${key}.lr_decay_steps\` is ${decay}, and with \`${key}.lr_scheduler_type\`=${type} the rate falls until the last step of the run. ` +
-        `Leave ${key}.lr_decay_steps out.`,
+      `\`${key}.lr_warmup_steps\` is ${optim.lr_warmup_steps}, and \`${key}.lr_decay_steps\`=${decay} has the rate at its lowest by then. ` +
+        "Shorten the warm-up, or raise the other.",
     );
   }
   if (least !== null && least > lr)

@@ -4,7 +4,7 @@
  */
 import { findAdvantage } from "../algos/advantages.ts";
 import type { PpoConfig } from "./ppo-tree.ts";
-import { roundsCoarsely } from "./ray.ts";
+import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "./ray.ts";
 
 /** Keys that have no effect while `because` says something; a key that ends in a dot stands for all below it. */
 type Unused = { readonly keys: readonly string[]; because(config: PpoConfig): string | null };
@@ -55,6 +55,7 @@ function pass(rowKey: string, tokenKey: string, read: (config: PpoConfig) => [bo
 }
 
 const others: readonly Unused[] = [
+  { keys: offloadKeys, because: whyNotOffloaded },
   {
     keys: ["critic."],
     because: ({ critic, algorithm }) =>
@@ -125,6 +126,14 @@ const others: readonly Unused[] = [
     keys: [`${rollout}.val_kwargs.temperature`, `${rollout}.val_kwargs.top_k`, `${rollout}.val_kwargs.top_p`],
     because: ({ actor_rollout_ref: all }) =>
       all.rollout.val_kwargs.do_sample ? null : `\`${rollout}.val_kwargs.do_sample\` is false`,
+  },
+  {
+    keys: [...Object.keys(vllmKeys).map((key) => `${rollout}.${key}`), `${rollout}.name`],
+    because: ({ actor_rollout_ref: { rollout: sampler }, trainer }) => {
+      if (trainer.engine !== "ray") return null;
+      if (sampler.base_url.length > 0) return `\`${rollout}.base_url\` names servers that run already`;
+      return sampler.name === "vllm" ? null : `the workers that train sample too, unless \`${rollout}.name\` is vllm`;
+    },
   },
 ];
 

@@ -3,7 +3,7 @@
  *
  * Defaults are verl's, except that a temperature given for validation switches sampling on there, as verl's agent loop
  * does whatever `do_sample` says. `base_url` and `seed` are ours (0.9 has a `seed` too). The sampler is the model that is
- * trained; which engine verl would sample with (`rollout.name`) has no meaning here.
+ * trained; which engine verl would sample with (`rollout.name`) has a meaning on Ray only (`ray.ts`).
  */
 import { bool, field, int, names, nullable, number } from "./field.ts";
 import { logProbPasses } from "./ppo-actor.ts";
@@ -38,7 +38,7 @@ export const rollout = {
   base_url: field(
     names,
     null,
-    "Address of a `trainyard serve` process to sample from, or several; null samples in this process.",
+    "Address of a server to sample from, or several: `trainyard serve`, vLLM or SGLang; null samples with the model itself.",
   ),
   ...logProbPasses("the actor's"),
   val_kwargs,

@@ -18,7 +18,7 @@ import { ppoNotices } from "./ppo-notices.ts";
 import { ppoRefused } from "./ppo-refused.ts";
 import { type PpoConfig, type PpoValues, ppoFields } from "./ppo-tree.ts";
 import { ppoAliases, ppoGroups } from "./ppo-verl.ts";
-import { checkRay, roundsCoarsely } from "./ray.ts";
+import { checkRay, rayPpo, roundsCoarsely } from "./ray.ts";
 import { ppoOnRay } from "./ray-verl.ts";
 import { fieldsOf, own, type Preset, type Schema } from "./schema.ts";
 
@@ -49,7 +49,7 @@ function preset(given: ReadonlySet<string>): Preset {
   };
 }
 
-const allKeys = fieldsOf(ppoFields);
+const allKeys = new Map([...fieldsOf(ppoFields), ...fieldsOf(rayPpo)]);
 
 function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoConfig; notices: string[] } {
   findAdvantage(values.algorithm.adv_estimator); // everything below asks what it needs

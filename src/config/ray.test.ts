@@ -5,7 +5,7 @@ import { mandatory } from "./field.ts";
 import { hasInterpolation } from "./interpolate.ts";
 import { parseOverride } from "./overrides.ts";
 import { ppoSchema } from "./ppo.ts";
-import { raySettings, roleSharding, rowSharding } from "./ray.ts";
+import { raySettings, roleSharding, rowSharding, serverSpec } from "./ray.ts";
 import { resolve } from "./resolve.ts";
 import { rewardSchema } from "./reward.ts";
 import { type AnySchema, allKeys, fieldsOf, find, onEngine } from "./schema.ts";
@@ -19,6 +19,7 @@ const sft = (...overrides: readonly string[]) =>
 const onRay = "trainer.engine=ray";
 const here = { cores: 8, isJoining: false };
 const fsdp = "actor_rollout_ref.actor.fsdp_config";
+const rollout = "actor_rollout_ref.rollout";
 
 function problem(work: () => unknown): string {
   try {
@@ -50,7 +51,7 @@ describe("keys of Ray", () => {
     expect(notices).toEqual([]);
     expect(config.trainer).toMatchObject({ nnodes: 2, n_gpus_per_node: 4, max_restarts: 1 });
     expect(roleSharding(config, "actor")).toEqual({
-      ...{ replicas: 2, reshards: true, dtype: "float32", checkpointing: true },
+      ...{ replicas: 2, reshards: true, dtype: "float32", checkpointing: true, offloads: false },
     });
     expect(roleSharding(config, "critic")).toMatchObject({ replicas: 1, reshards: false, checkpointing: false });
     expect(raySettings(config, here)).toEqual({
@@ -87,7 +88,9 @@ describe("keys of Ray", () => {
       ...["model.enable_gradient_checkpointing=false", "trainer.balance_batch=true"],
     );
     expect(notices).toEqual([]);
-    expect(rowSharding(config)).toEqual({ replicas: 2, reshards: true, dtype: "bfloat16", checkpointing: false });
+    expect(rowSharding(config)).toEqual({
+      ...{ replicas: 2, reshards: true, dtype: "bfloat16", checkpointing: false, offloads: false },
+    });
   });
 
   test("the reference and the critic compute in the actor's precision unless they have their own", () => {
@@ -101,6 +104,21 @@ describe("keys of Ray", () => {
     expect(config.actor_rollout_ref.actor.recompute_old_log_prob).toBe(true);
     expect(notices.join()).toMatch(/computed anew in every step/);
     expect(rl(onRay).config.actor_rollout_ref.actor.recompute_old_log_prob).toBe(false);
+  });
+});
+
+describe("offloading", () => {
+  test.each(["param_offload", "optimizer_offload", "offload_policy"])("is what %s asks for, of that model", (key) => {
+    const { config, notices } = rl(onRay, "trainer.device=cuda", `${fsdp}.${key}=true`);
+    expect(notices).toEqual([]);
+    expect(roleSharding(config, "actor").offloads).toBe(true);
+    expect(roleSharding(config, "critic").offloads).toBe(false);
+  });
+
+  test("has nowhere to move a model from on a CPU, and says so", () => {
+    const said = /param_offload` has no effect: `trainer\.device` is cpu/;
+    expect(rl(onRay, `${fsdp}.param_offload=true`).notices.join("\n")).toMatch(said);
+    expect(sft(onRay, "engine.param_offload=true").notices.join("\n")).toMatch(said);
   });
 });
 
@@ -120,9 +138,42 @@ describe("with trainer.engine=ray it is refused by name, with the way out:", () 
 });
 
 test("what samples is said when another sampler is asked for", () => {
-  const { notices } = rl(onRay, "actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.actor.strategy=megatron");
-  expect(notices[0]).toMatch(/rollout\.name=vllm: the workers that train sample too/);
-  expect(notices[0]).toMatch(/strategy=megatron: PyTorch FSDP2 trains/);
+  const { notices } = rl(onRay, `${rollout}.name=sglang`, "actor_rollout_ref.actor.strategy=megatron");
+  expect(notices.join("\n")).toMatch(/rollout\.name` has no effect: the workers that train sample too/);
+  expect(notices.join("\n")).toMatch(/strategy=megatron: PyTorch FSDP2 trains/);
+});
+
+describe("servers of vLLM", () => {
+  const keys = [`${rollout}.dtype=bf16`, `${rollout}.engine_kwargs.vllm.swap_space=8`, `${rollout}.enforce_eager=true`];
+
+  test("are made as verl's keys say, and nothing is said about them", () => {
+    const { config, notices } = rl(onRay, `${rollout}.name=vllm`, ...keys, `${rollout}.max_model_len=2048`);
+    expect(notices).toEqual([]);
+    expect(serverSpec(config)).toMatchObject({
+      ...{ dtype: "bfloat16", maxLength: 2048, isEager: true, options: { swap_space: 8 } },
+      ...{ parallel: 1, memoryShare: 0.5, maxSequences: 256, hasPrefixCache: true },
+    });
+  });
+
+  test("take prompt and response together unless a length is given", () => {
+    const { config } = rl(onRay, `${rollout}.name=vllm`, "data.max_prompt_length=100", "data.max_response_length=20");
+    expect(serverSpec(config).maxLength).toBe(120);
+  });
+
+  test.each([
+    ["without them", [], /the workers that train sample too/],
+    ["where others run already", [`${rollout}.name=vllm`, `${rollout}.base_url=a:1`], /names servers that run already/],
+  ])("have keys that are said to have no effect %s", (_, more, message) => {
+    const { notices } = rl(onRay, ...keys, ...more);
+    expect(notices.join("\n")).toMatch(message);
+    expect(notices.join("\n")).toMatch(/rollout\.enforce_eager/);
+  });
+
+  test("share a node's GPUs evenly, or are refused", () => {
+    const gpus = ["trainer.device=cuda", "trainer.n_gpus_per_node=4", `${rollout}.tensor_model_parallel_size=3`];
+    expect(() => rl(onRay, `${rollout}.name=vllm`, ...gpus)).toThrow(/is 3, which does not divide the 4 GPUs/);
+    expect(() => rl(onRay, ...gpus)).not.toThrow();
+  });
 });
 
 describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema] => [it.verb, it]))(

@@ -1,16 +1,16 @@
 /**
  * The keys that count with `trainer.engine=ray`, in verl's places and under verl's names, and what is read from them: the
- * workers, how each model is divided among them, and how often a lost group is replaced.
+ * workers, how each model is divided among them, who samples, and how often a lost group is replaced.
  *
  * Defaults are verl's, except: one worker per node where verl has 8, and passes in float32 where verl computes in
  * bfloat16, so that a run has the numbers of the embedded engine. `trainer.max_restarts` is ours. With another engine a
  * config does not hold these keys at all; what is said about them then stands in `ppo-inert.ts` and `sft-verl.ts`.
  */
 import { z } from "zod";
-import type { Sharding } from "../engine/contract.ts";
+import type { ServerSpec, Sharding } from "../engine/contract.ts";
 import type { RayEngineOptions } from "../engine/ray/engine.ts";
 import { UserError } from "../util/errors.ts";
-import { bool, dict, type Field, field, int, type Type } from "./field.ts";
+import { bool, dict, type Field, field, int, name, nullable, number, type Type } from "./field.ts";
 
 type Precision = NonNullable<Sharding["dtype"]>;
 
@@ -30,7 +30,25 @@ function divided(dtype: "float32" | "${actor_rollout_ref.actor.fsdp_config.dtype
     fsdp_size: field(fsdpSize, -1, "Workers among which one copy of the model is divided; further ones hold copies."),
     reshard_after_forward: field(bool, true, "Let go of a layer after its forward pass, and gather it again."),
     dtype: field(precision, dtype, "What passes compute in; weights, gradients and moments are float32."),
+    param_offload: field(
+      bool,
+      false,
+      "Keep weights, gradients and moments in the CPU's memory; for trainer.device=cuda.",
+    ),
+    optimizer_offload: field(bool, false, "The same as param_offload: FSDP2 moves all three or none."),
+    offload_policy: field(bool, false, "The same as param_offload."),
   };
+}
+
+/** Keys that move a model off its GPU, below each place that says how one is divided. */
+export const offloadKeys: readonly string[] = [
+  ...["engine", "actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config"],
+].flatMap((branch) => ["param_offload", "optimizer_offload", "offload_policy"].map((key) => `${branch}.${key}`));
+
+/** Why they mean nothing in a run; null where they do. */
+export function whyNotOffloaded({ trainer }: Pick<EngineConfig, "trainer">): string | null {
+  const isIdle = trainer.engine === "ray" && trainer.device === "cpu";
+  return isIdle ? "`trainer.device` is cpu, whose memory is where everything is in any case" : null;
 }
 
 const enable_gradient_checkpointing = field(
@@ -65,12 +83,29 @@ export const raySft = {
   ray_kwargs,
 };
 
+/** How vLLM samples; other samplers take no notice. Defaults are verl's, but for the precision and one GPU a server. */
+export const vllmKeys = {
+  tensor_model_parallel_size: field(int(1), 1, "GPUs of one vLLM server; it divides trainer.n_gpus_per_node."),
+  gpu_memory_utilization: field(number(0, 1), 0.5, "The share of each GPU's memory that vLLM takes."),
+  enforce_eager: field(bool, false, "Without graphs in vLLM; on a CPU it has none in any case."),
+  dtype: field(precision, "float32", "What vLLM computes in."),
+  engine_kwargs: field(dict, {}, "Further options of `vllm serve`, under `vllm`: {vllm: {swap_space: 8}}."),
+};
+
 /** Keys of `trainyard ppo`. */
 export const rayPpo = {
   actor_rollout_ref: {
     model: { enable_gradient_checkpointing },
     actor: { fsdp_config: divided("float32") },
     ref: { fsdp_config: divided("${actor_rollout_ref.actor.fsdp_config.dtype}") },
+    rollout: {
+      name: field(
+        nullable(name),
+        null,
+        "What samples: `vllm`, on the workers' nodes where it is installed; otherwise the workers themselves.",
+      ),
+      ...vllmKeys,
+    },
     nccl_timeout: field(int(1), 600, "Seconds that workers wait for each other before they count as lost."),
   },
   critic: {
@@ -134,11 +169,12 @@ type Divided = NonNullable<Rows["engine"]>;
 /** How a model is divided; an engine of one device has no use for it. */
 function shardingOf(
   config: Pick<EngineConfig, "trainer">,
-  { fsdp_size: size = -1, reshard_after_forward: reshards = true, dtype = "float32" }: Divided,
+  { fsdp_size: size = -1, reshard_after_forward: reshards = true, dtype = "float32", ...offload }: Divided,
   checkpointing = false,
 ): Sharding {
   const all = workerCount(config);
-  return { replicas: size > 0 && size < all ? all / size : 1, reshards, dtype, checkpointing };
+  const offloads = Object.values(offload).includes(true);
+  return { replicas: size > 0 && size < all ? all / size : 1, reshards, dtype, checkpointing, offloads };
 }
 
 /** How the model of a supervised run is divided. */
@@ -158,6 +194,35 @@ export function roleSharding(
   return shardingOf(config, all?.actor?.fsdp_config ?? {}, all?.model?.enable_gradient_checkpointing);
 }
 
+type Sampling = Pick<Rl, "actor_rollout_ref"> & {
+  readonly actor_rollout_ref: {
+    readonly rollout: {
+      readonly prompt_length: number;
+      readonly response_length: number;
+      readonly max_model_len: number | null;
+      readonly max_num_seqs: number;
+      readonly max_num_batched_tokens: number;
+      readonly enable_prefix_caching: boolean;
+    };
+  };
+};
+
+/** How servers that the engine runs sample. */
+export function serverSpec({ actor_rollout_ref: { rollout } }: Sampling): ServerSpec {
+  const { vllm } = rollout.engine_kwargs ?? {};
+  return {
+    dtype: rollout.dtype ?? "float32",
+    maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
+    maxSequences: rollout.max_num_seqs,
+    maxBatchedTokens: rollout.max_num_batched_tokens,
+    hasPrefixCache: rollout.enable_prefix_caching,
+    memoryShare: rollout.gpu_memory_utilization ?? 0.5,
+    parallel: rollout.tensor_model_parallel_size ?? 1,
+    isEager: rollout.enforce_eager ?? false,
+    options: dict.schema.safeParse(vllm).data ?? {},
+  };
+}
+
 /** Whether the actor rounds so much that what its sampler says of a token is not what its training says. */
 export function roundsCoarsely({ trainer, actor_rollout_ref: all }: Rl & Pick<EngineConfig, "trainer">): boolean {
   return trainer.engine === "ray" && all?.actor?.fsdp_config?.dtype === "bfloat16";
@@ -169,6 +234,15 @@ export function checkRay(config: Rows & Rl & Pick<EngineConfig, "trainer">): voi
   if (config.trainer.device === "webgpu") {
     throw new UserError(
       "`trainer.device` is webgpu, and workers of `trainer.engine`=ray run PyTorch on cpu or cuda. Set trainer.device to one of them, or trainer.engine=embedded.",
+    );
+  }
+  const { rollout } = config.actor_rollout_ref ?? {};
+  const { n_gpus_per_node: perNode = 1 } = config.trainer;
+  const parallel = rollout?.tensor_model_parallel_size ?? 1;
+  if (rollout?.name === "vllm" && config.trainer.device === "cuda" && perNode % parallel !== 0) {
+    throw new UserError(
+      `\`actor_rollout_ref.rollout.tensor_model_parallel_size\` is ${parallel}, which does not divide the ${perNode} GPUs of a node ` +
+        "(`trainer.n_gpus_per_node`). Set it to a divisor.",
     );
   }
   const all = workerCount(config);

@@ -26,7 +26,7 @@ import {
   text,
 } from "./field.ts";
 import { optim, settleOptim } from "./optim.ts";
-import { checkRay, type Further, type raySft } from "./ray.ts";
+import { checkRay, type Further, offloadKeys, type raySft, whyNotOffloaded } from "./ray.ts";
 import { sftOnRay } from "./ray-verl.ts";
 import type { Preset, Schema } from "./schema.ts";
 import { sftAliases, sftGroups, sftInert, sftRefused } from "./sft-verl.ts";
@@ -212,6 +212,10 @@ function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftCon
     );
   }
   checkRay(config);
+  const why = whyNotOffloaded(config);
+  if (why !== null) {
+    for (const key of offloadKeys) if (given.has(key)) notices.push(`\`${key}\` has no effect: ${why}.`);
+  }
   const rates = settleOptim("optim", config.optim);
   const { names: logger, notices: missing } = checkTrackers(trainer.logger);
   if (given.has("trainer.console") && !logger.includes("console")) {

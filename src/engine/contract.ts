@@ -5,7 +5,7 @@
  * function of per-token tensors, so an engine may run it inside its own graph or beside it.
  */
 import type { Node } from "../graph/node.ts";
-import type { ModelConfig } from "../models/config.ts";
+import type { AnyModelConfig } from "../models/config.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../rollout/request.ts";
 
 /** What a model can say about a token: see `TokenOutputs`. */
@@ -83,9 +83,12 @@ export type StepResult = {
 
 export type SaveFormat = "F32" | "BF16";
 
+/** `isUntied` writes a head that is the embedding as a tensor of its own, for programs that keep the two apart. */
+export type SaveLayout = { readonly isUntied?: boolean };
+
 /** A model in one role: actor, reference, critic or reward model. */
 export type Model = {
-  readonly config: ModelConfig;
+  readonly config: AnyModelConfig;
   readonly parameterCount: number;
   /** Outputs for every row, in order; no gradient. */
   forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]>;
@@ -99,7 +102,7 @@ export type Model = {
   sample(request: SampleRequest): Promise<Completion>;
   samplerStats(): SamplerStats;
   /** Write a Hugging Face folder; what it holds is read from the weights as they are now. */
-  save(dir: string, format?: SaveFormat): Promise<void>;
+  save(dir: string, format?: SaveFormat, layout?: SaveLayout): Promise<void>;
   /** Take over the weights of another Hugging Face folder of the same shapes; the optimizer's memory stays. */
   load(dir: string): Promise<void>;
   /** Write and read what the optimizer remembers. */
@@ -132,9 +135,43 @@ export type Sharding = {
   readonly dtype?: "float32" | "bfloat16";
   /** Layers are computed again in the backward pass instead of kept. */
   readonly checkpointing?: boolean;
+  /** Weights, gradients and moments are in the CPU's memory while no pass uses them, where passes run on a GPU. */
+  readonly offloads?: boolean;
+};
+
+/** How servers sample, where an engine starts them. */
+export type ServerSpec = {
+  readonly dtype: "float32" | "bfloat16";
+  /** Tokens of prompt and sample together. */
+  readonly maxLength: number;
+  readonly maxSequences: number;
+  readonly maxBatchedTokens: number;
+  readonly hasPrefixCache: boolean;
+  /** The share of a GPU's memory that a server takes. */
+  readonly memoryShare: number;
+  /** GPUs of one server. */
+  readonly parallel: number;
+  /** No graphs are captured or compiled. */
+  readonly isEager: boolean;
+  /** Further options of the server's command, by their names there. */
+  readonly options: Readonly<Record<string, unknown>>;
+};
+
+/** Servers that an engine runs beside its models; they end with it. */
+export type ServerGroup = {
+  /** Start them on the model of a folder, which all of their machines see; the result is their addresses. */
+  start(folder: string): Promise<readonly string[]>;
+  /** What they want to be told with every request. */
+  readonly apiKey: string;
+  /** Check that every server's machine sees a folder as it was written. */
+  verify(folder: string): Promise<void>;
+  /** Aborted, with the reason, when one of them is lost. */
+  readonly lost: AbortSignal;
 };
 
 export type Engine = {
   open(spec: ModelSpec): Promise<Model>;
+  /** Find room for servers that sample; null where the program they would run is not installed. */
+  serve?(spec: ServerSpec): Promise<ServerGroup | null>;
   close(): Promise<void>;
 };

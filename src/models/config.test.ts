@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
-import { parameterSpecs, parseConfig, readConfig, withHead } from "./config.ts";
+import { parameterSpecs, parseAnyConfig, parseConfig, readConfig, withHead } from "./config.ts";
 import { readAll } from "./safetensors.ts";
 
 const fixture = (path: string) => new URL(`../../test/fixtures/${path}`, import.meta.url).pathname;
@@ -70,6 +70,36 @@ describe("both spellings of the rotary embedding give the same model", () => {
   for (const [name, keys] of Object.entries(spellings)) {
     test(name, () => expect(parseConfig({ ...llama, ...keys }, "config.json").rope).toEqual(four));
   }
+});
+
+describe("a config of any family", () => {
+  test("is that of our own where it is one", () => {
+    expect(parseAnyConfig(llama, "config.json")).toEqual(parseConfig(llama, "config.json"));
+  });
+
+  test.each<[string, object, number]>([
+    ["max_position_embeddings", { max_position_embeddings: 2048 }, 2048],
+    ["n_positions", { n_positions: 1024, n_ctx: 512 }, 1024],
+    ["max_seq_len", { max_seq_len: 128 }, 128],
+    ["no limit", {}, Infinity],
+  ])("has the length that transformers calls %s", (_, keys, maxPositions) => {
+    const found = parseAnyConfig({ model_type: "other", vocab_size: 7, ...keys }, "config.json");
+    expect(found).toMatchObject({ family: "other", vocabSize: 7, maxPositions, head: "lm" });
+  });
+
+  test("has the sizes of its text where it has other parts too", () => {
+    const text_config = { vocab_size: 9, max_position_embeddings: 32 };
+    const raw = { model_type: "other", text_config, architectures: ["OtherForSequenceClassification"], num_labels: 1 };
+    expect(parseAnyConfig(raw, "config.json")).toMatchObject({ vocabSize: 9, maxPositions: 32, head: "score", raw });
+  });
+
+  test.each<[string, object, RegExp]>([
+    ["quantised weights", { vocab_size: 7, quantization_config: {} }, /weights are quantised/],
+    ["no vocabulary", {}, /`vocab_size` is missing/],
+    ["more labels than one", { vocab_size: 7, architectures: ["OForTokenClassification"] }, /has 2 labels/],
+  ])("is refused with %s", (_, keys, message) => {
+    expect(() => parseAnyConfig({ model_type: "other", ...keys }, "config.json")).toThrow(message);
+  });
 });
 
 test("a critic made from a tied language model has a score instead of a head of its own", () => {

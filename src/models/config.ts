@@ -55,8 +55,36 @@ export type ModelConfig = {
   readonly raw: Readonly<Record<string, unknown>>;
 };
 
+/** What is known of a model of any family: enough to train it where transformers computes. */
+export type AnyModelConfig = Pick<ModelConfig, "vocabSize" | "maxPositions" | "head" | "raw"> & {
+  readonly family: string;
+};
+
 /** Read and parse the config.json of a model folder. */
 export async function readConfig(dir: string): Promise<ModelConfig> {
+  return parseConfig(await readJson(dir), join(dir, "config.json"));
+}
+
+/** The same for a model of any family. */
+export async function readAnyConfig(dir: string): Promise<AnyModelConfig> {
+  return parseAnyConfig(await readJson(dir), join(dir, "config.json"));
+}
+
+/** The content of a config.json of any family: one that is not ours is read as far as all of transformers' agree. */
+export function parseAnyConfig(content: unknown, source: string): AnyModelConfig {
+  const raw = check(z.record(z.string(), z.unknown(), "an object"), content, source);
+  const { model_type: family } = raw;
+  if (typeof family !== "string" || isFamily(family)) return parseConfig(raw, source);
+  checkWhole(raw, source);
+  const fields = check(anySchema, typeof raw.text_config === "object" ? { ...raw, ...raw.text_config } : raw, source);
+  const { max_position_embeddings, n_positions, n_ctx, max_seq_len } = fields;
+  return {
+    ...{ family, vocabSize: fields.vocab_size, raw, head: headOf(fields, source) },
+    maxPositions: max_position_embeddings ?? n_positions ?? n_ctx ?? max_seq_len ?? Infinity,
+  };
+}
+
+async function readJson(dir: string): Promise<unknown> {
   const path = join(dir, "config.json");
   let text: string;
   try {
@@ -69,26 +97,18 @@ export async function readConfig(dir: string): Promise<ModelConfig> {
       { cause: error },
     );
   }
-  let raw: unknown;
   try {
-    raw = JSON.parse(text);
+    return JSON.parse(text);
   } catch (error) {
     throw new UserError(`${path} is not JSON: ${messageOf(error)}. Download or copy the file again.`, { cause: error });
   }
-  return parseConfig(raw, path);
 }
 
 /** Normalise the content of a config.json; `source` is the file's name for messages. */
 export function parseConfig(raw: unknown, source: string): ModelConfig {
   const record = check(z.record(z.string(), z.unknown(), "an object"), raw, source);
   const family = familyOf(record.model_type, source);
-  if (record.quantization_config != null) {
-    const method = Object(record.quantization_config).quant_method;
-    throw new UserError(
-      `${source}: \`quantization_config\` says that the weights are quantised${method ? ` (${method})` : ""}. ` +
-        "Training needs whole weights: use the F32, F16 or BF16 checkpoint of the same model.",
-    );
-  }
+  checkWhole(record, source);
   const fields = check(configSchema, record, source);
   if (fields.use_bidirectional_attention) {
     throw new UserError(`${source}: \`use_bidirectional_attention\` is true. Only causal models are supported.`);
@@ -133,6 +153,15 @@ export function parseConfig(raw: unknown, source: string): ModelConfig {
   return withHead(config, headOf(fields, source));
 }
 
+function checkWhole({ quantization_config: quantisation }: Readonly<Record<string, unknown>>, source: string): void {
+  if (quantisation == null) return;
+  const method = Object(quantisation).quant_method;
+  throw new UserError(
+    `${source}: \`quantization_config\` says that the weights are quantised${method ? ` (${method})` : ""}. ` +
+      "Training needs whole weights: use the F32, F16 or BF16 checkpoint of the same model.",
+  );
+}
+
 /** The same model with another head, such as a critic made from a language model. */
 export function withHead(config: ModelConfig, head: Head): ModelConfig {
   return { ...config, head, scoreBias: head === "value" && config.raw.token_classification_bias !== false };
@@ -149,7 +178,23 @@ const size = z.int("a whole number of at least 1").min(1, "a whole number of at 
 const positive = z.number("a number above 0").positive("a number above 0");
 const flag = z.boolean("true or false");
 
+const headSchema = z.object({
+  architectures: z.array(z.string("a name in quotes"), "a list of names").nullish(),
+  id2label: z.record(z.string(), z.unknown(), "an object").nullish(),
+  num_labels: size.nullish(),
+});
+
+const anySchema = z.object({
+  ...headSchema.shape,
+  vocab_size: size,
+  max_position_embeddings: size.nullish(),
+  n_positions: size.nullish(),
+  n_ctx: size.nullish(),
+  max_seq_len: size.nullish(),
+});
+
 const configSchema = z.object({
+  ...headSchema.shape,
   vocab_size: size,
   hidden_size: size,
   intermediate_size: size,
@@ -178,9 +223,6 @@ const configSchema = z.object({
   original_max_position_embeddings: size.nullish(),
   rope_scaling: ropeSchema.nullish(),
   rope_parameters: ropeSchema.nullish(),
-  architectures: z.array(z.string("a name in quotes"), "a list of names").nullish(),
-  id2label: z.record(z.string(), z.unknown(), "an object").nullish(),
-  num_labels: size.nullish(),
 });
 type Fields = z.infer<typeof configSchema>;
 
@@ -207,7 +249,10 @@ function check<T>(schema: z.ZodType<T>, value: unknown, source: string): T {
 function familyOf(modelType: unknown, source: string): Family {
   if (typeof modelType === "string" && isFamily(modelType)) return modelType;
   const found = modelType === undefined ? "missing" : JSON.stringify(modelType);
-  throw new UserError(`${source}: \`model_type\` is ${found}. Supported are ${Object.keys(families).join(", ")}.`);
+  throw new UserError(
+    `${source}: \`model_type\` is ${found}. Supported are ${Object.keys(families).join(", ")}; with trainer.engine=ray all ` +
+      "that transformers knows.",
+  );
 }
 
 function kvHeadsOf(row: FamilyRow, fields: Fields, source: string): number {
@@ -297,7 +342,7 @@ function ropeOf(fields: Fields, about: { headDim: number; maxPositions: number; 
   });
 }
 
-function headOf(fields: Fields, source: string): Head {
+function headOf(fields: z.infer<typeof headSchema>, source: string): Head {
   const architecture = fields.architectures?.[0];
   if (architecture === undefined || architecture.endsWith("Model")) return "lm";
   const heads: readonly Head[] = ["lm", "value", "score"];

@@ -235,6 +235,8 @@ export type SaveOptions = {
   readonly maxShardBytes?: number;
   /** A model folder whose tokenizer and generation settings belong to these weights, too. */
   readonly tokenizerFrom?: string;
+  /** Write a head that is the embedding as a tensor of its own, and say so in config.json. */
+  readonly isUntied?: boolean;
 };
 
 /**
@@ -246,16 +248,16 @@ export async function saveParameters(
   config: ModelConfig,
   specs: readonly ParameterSpec[],
   get: (spec: ParameterSpec) => Float32Array | Promise<Float32Array>,
-  { dtype, maxShardBytes = 5e9, tokenizerFrom }: SaveOptions,
+  { dtype, maxShardBytes = 5e9, tokenizerFrom, isUntied = false }: SaveOptions,
 ): Promise<void> {
-  const tokenizer = tokenizerFrom === undefined ? [] : await tokenizerPaths(tokenizerFrom);
+  const saved = isUntied ? { ...config, raw: { ...config.raw, tie_word_embeddings: false } } : config;
   const isThere = await exists(dir);
   const staging = temporaryName(isThere ? join(dir, "save") : dir);
   try {
     await mkdir(staging, { recursive: true });
-    await writeWeights(staging, specs, get, { dtype, maxShardBytes });
-    for (const path of tokenizer) await writeFileAtomic(join(staging, basename(path)), await readFile(path));
-    await writeFileAtomic(join(staging, "config.json"), configText(config, dtype));
+    await writeWeights(staging, specs, get, { dtype, maxShardBytes, isUntied });
+    if (tokenizerFrom !== undefined) await copyTokenizer(tokenizerFrom, staging);
+    await writeFileAtomic(join(staging, "config.json"), configText(saved, dtype));
     if (isThere) await replaceSave(staging, dir);
     else await rename(staging, dir);
     await syncDirectory(isThere ? dir : dirname(resolve(dir)));
@@ -264,6 +266,11 @@ export async function saveParameters(
   } finally {
     await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
   }
+}
+
+/** Copy what belongs to a model's weights: its tokenizer and generation settings, as far as they are there. */
+export async function copyTokenizer(from: string, to: string): Promise<void> {
+  for (const path of await tokenizerPaths(from)) await writeFileAtomic(join(to, basename(path)), await readFile(path));
 }
 
 /** Name the folder the user asked for, not the temporary file inside that the disk refused. */
@@ -283,25 +290,31 @@ async function exists(path: string): Promise<boolean> {
   }
 }
 
+/** A tensor of a file: a parameter under its name or another. */
+type Written = { readonly name: string; readonly spec: ParameterSpec };
+
 async function writeWeights(
   dir: string,
   specs: readonly ParameterSpec[],
   get: (spec: ParameterSpec) => Float32Array | Promise<Float32Array>,
-  { dtype, maxShardBytes }: { dtype: WriteDtype; maxShardBytes: number },
+  { dtype, maxShardBytes, isUntied }: { dtype: WriteDtype; maxShardBytes: number; isUntied: boolean },
 ): Promise<void> {
-  const bytesOf = (spec: ParameterSpec) => elementCount(spec.shape) * (dtype === "F32" ? 4 : 2);
-  const shards = split(specs, bytesOf, maxShardBytes);
+  const tensors = specs.flatMap((spec) =>
+    [spec.name, ...(isUntied ? spec.aliases : [])].map((name): Written => ({ name, spec })),
+  );
+  const bytesOf = ({ spec }: Written) => elementCount(spec.shape) * (dtype === "F32" ? 4 : 2);
+  const shards = split(tensors, bytesOf, maxShardBytes);
   const five = (count: number) => String(count).padStart(5, "0");
   const weightMap: [string, string][] = [];
   for (const [index, shard] of shards.entries()) {
     const file = shards.length === 1 ? singleName : `model-${five(index + 1)}-of-${five(shards.length)}.safetensors`;
-    const tensors = shard.map((spec): TensorSource => ({ name: spec.name, shape: spec.shape, data: () => get(spec) }));
-    await writeSafetensors(join(dir, file), tensors, { dtype, metadata: { format: "pt" } });
-    for (const spec of shard) weightMap.push([spec.name, file]);
+    const sources = shard.map(({ name, spec }): TensorSource => ({ name, shape: spec.shape, data: () => get(spec) }));
+    await writeSafetensors(join(dir, file), sources, { dtype, metadata: { format: "pt" } });
+    for (const { name } of shard) weightMap.push([name, file]);
   }
   if (shards.length === 1) return;
-  const sum = (size: (spec: ParameterSpec) => number) => specs.reduce((total, spec) => total + size(spec), 0);
-  const metadata = { total_parameters: sum((spec) => elementCount(spec.shape)), total_size: sum(bytesOf) };
+  const sum = (size: (tensor: Written) => number) => tensors.reduce((total, tensor) => total + size(tensor), 0);
+  const metadata = { total_parameters: sum(({ spec }) => elementCount(spec.shape)), total_size: sum(bytesOf) };
   const index = { metadata, weight_map: Object.fromEntries(weightMap.toSorted(([a], [b]) => (a < b ? -1 : 1))) };
   await writeFileAtomic(join(dir, indexName), `${JSON.stringify(index, null, 2)}\n`);
 }

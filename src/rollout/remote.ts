@@ -26,12 +26,15 @@ export type RemoteOptions = ServerOptions & {
   readonly model: string | null;
   /** What the user names the model with, for messages. */
   readonly modelSetting: string;
+  /** Send what is left at its default too: a server may have defaults of its own, from the model's folder. */
+  readonly isExplicit?: boolean;
 };
 
 /** A model at some servers. */
 export class Remote implements CanSample {
   readonly #options: RemoteOptions;
   readonly #servers: Servers;
+  readonly #owners = new Set<string>();
   #model: string;
 
   private constructor(options: RemoteOptions) {
@@ -43,6 +46,11 @@ export class Remote implements CanSample {
   /** The name of the model that answers. */
   get model(): string {
     return this.#model;
+  }
+
+  /** What the servers say in `owned_by`: the names of the programs that answer. */
+  get owners(): ReadonlySet<string> {
+    return this.#owners;
   }
 
   /** Reach every server once, so that a wrong address or name is told before any work. */
@@ -84,6 +92,7 @@ export class Remote implements CanSample {
       const body = {
         model: this.#model,
         ...prompt,
+        ...(this.#options.isExplicit ? neutral : {}),
         ...samplingBody(request),
         ...(seed === undefined ? {} : { seed: seed + base }),
         ...(n - base === 1 ? {} : { n: n - base }),
@@ -119,7 +128,9 @@ export class Remote implements CanSample {
     const { setting, modelSetting } = this.#options;
     const read = async (response: Response) => (response.status === 404 ? null : await response.text());
     const listing = await this.#servers.call({ path: "/models", signal }, read, server);
-    const names = listing === null ? [] : modelNames(listing, server.url, setting);
+    const models = listing === null ? [] : modelList(listing, server.url, setting);
+    for (const { owned_by: owner } of models) this.#owners.add(owner);
+    const names = models.map(({ id }) => id);
     const wanted = this.#model;
     if (wanted === "") {
       const [only] = names;
@@ -158,10 +169,14 @@ function samplingBody(sampling: Sampling): Record<string, unknown> {
   };
 }
 
-function modelNames(text: string, server: string, setting: string): string[] {
-  const Listing = z.object({ data: z.array(z.object({ id: z.string() })) });
+/** Nothing is cut off or made less likely: what generation_config.json of a model may ask for. */
+const neutral = { top_k: -1, min_p: 0, repetition_penalty: 1 };
+
+const Listing = z.object({ data: z.array(z.object({ id: z.string(), owned_by: z.string().catch("") })) });
+
+function modelList(text: string, server: string, setting: string): z.infer<typeof Listing>["data"] {
   try {
-    return Listing.parse(JSON.parse(text)).data.map(({ id }) => id);
+    return Listing.parse(JSON.parse(text)).data;
   } catch (error) {
     throw new UserError(
       `${server}/models answers ${excerpt(text)}, which is no list of models. Check ${setting}; the address of an ` +

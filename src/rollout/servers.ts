@@ -8,6 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { codeOf, invariant, messageOf, UserError } from "../util/errors.ts";
 import { formatSeconds } from "../util/format.ts";
 import { warn } from "../util/log.ts";
+import { patientFetch } from "./patient-fetch.ts";
 import { CutShort, excerpt, NotAnAnswer, refusalOf, StreamedError } from "./remote-reply.ts";
 
 export type ServerOptions = {
@@ -28,7 +29,15 @@ export type ServerOptions = {
 export type Server = { readonly url: string; inFlight: number };
 
 /** A request: a POST where it has a body. */
-export type Call = { readonly path: string; readonly body?: unknown; readonly signal?: AbortSignal | undefined };
+export type Call = {
+  readonly path: string;
+  readonly body?: unknown;
+  readonly signal?: AbortSignal | undefined;
+  /** The path begins at the server's root, not at its `/v1`. */
+  readonly isRoot?: boolean;
+  /** The answer comes in one piece, so it may be long before the server says anything. */
+  readonly isWhole?: boolean;
+};
 
 /** Makes a value of an answer; `touch` says that the server is still talking. */
 export type Read<T> = (response: Response, touch: () => void) => Promise<T>;
@@ -44,6 +53,7 @@ class Passing extends Error {
 }
 
 const longestPauseMs = 30_000;
+const wholeMs = 3_600_000;
 const passingStatus = new Set([408, 409, 425, 429, 500, 502, 503, 504, 529]);
 
 /** Some servers with the same things to offer. */
@@ -85,8 +95,9 @@ export class Servers {
     }
   }
 
-  async #once<T>(server: Server, { path, body, signal }: Call, read: Read<T>): Promise<T> {
-    const { apiKey, idleMs = 300_000 } = this.#options;
+  async #once<T>(server: Server, { path, body, signal, isRoot, isWhole = false }: Call, read: Read<T>): Promise<T> {
+    const { apiKey } = this.#options;
+    const idleMs = isWhole ? wholeMs : (this.#options.idleMs ?? 300_000);
     const idle = new AbortController();
     let timer = setTimeout(() => idle.abort(), idleMs);
     const touch = () => {
@@ -95,12 +106,9 @@ export class Servers {
     };
     server.inFlight++;
     try {
-      const response = await fetch(server.url + path, {
+      const response = await (isWhole ? patientFetch : fetch)(isRoot ? new URL(path, server.url) : server.url + path, {
         method: body === undefined ? "GET" : "POST",
-        headers: {
-          "content-type": "application/json",
-          ...(apiKey === undefined || apiKey === "" ? {} : { authorization: `Bearer ${apiKey}` }),
-        },
+        headers: jsonHeaders(apiKey),
         body: body === undefined ? null : JSON.stringify(body),
         signal: signal === undefined ? idle.signal : AbortSignal.any([signal, idle.signal]),
       });
@@ -162,6 +170,12 @@ export class Servers {
       { cause: error },
     );
   }
+}
+
+/** The headers of a request with a JSON body. */
+export function jsonHeaders(apiKey: string | undefined): Record<string, string> {
+  const key = apiKey === undefined || apiKey === "" ? {} : { authorization: `Bearer ${apiKey}` };
+  return { "content-type": "application/json", ...key };
 }
 
 /** With `http://` and `/v1` where they were left out. */

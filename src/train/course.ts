@@ -15,8 +15,8 @@ import type { TrainContext } from "./context.ts";
 export function scheduleOf(optim: Omit<SftConfig["optim"], "clip_grad">, totalSteps: number): Schedule {
   const { lr, lr_warmup_steps: steps, lr_warmup_steps_ratio: ratio } = optim;
   const warmupSteps = steps >= 0 ? steps : Math.floor(ratio * totalSteps);
-  const { lr_scheduler_type: type, min_lr_ratio: minRatio, num_cycles: cycles } = optim;
-  return { type, lr, warmupSteps, totalSteps, minRatio, cycles };
+  const { lr_scheduler_type: type, min_lr_ratio: minRatio, num_cycles: cycles, lr_decay_steps: end } = optim;
+  return { type, lr, warmupSteps, totalSteps: end ?? totalSteps, minRatio, cycles };
 }
 
 type Cut = Pick<SftConfig["data"], "use_dynamic_bsz" | "max_token_len_per_gpu" | "micro_batch_size_per_gpu">;

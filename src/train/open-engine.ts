@@ -8,6 +8,7 @@
 import { type EngineConfig, raySettings, workerCount } from "../config/ray.ts";
 import type { Engine } from "../engine/contract.ts";
 import { EngineLost } from "../engine/ray/lost.ts";
+import { type AnyModelConfig, readAnyConfig, readConfig } from "../models/config.ts";
 import type { ResumeMode } from "../run/checkpoint.ts";
 import { UserError } from "../util/errors.ts";
 import { counted } from "../util/format.ts";
@@ -15,15 +16,22 @@ import { clearStatus, info, warn } from "../util/log.ts";
 import { thisMachine } from "../util/machine.ts";
 import type { TrainContext } from "./context.ts";
 
-/** The engine that a config names. TRAINYARD_PYTHON is the Python of Ray's workers, RAY_ADDRESS a cluster to join. */
-export async function openEngine(config: EngineConfig, { env }: Pick<TrainContext, "env">): Promise<Engine> {
+/**
+ * The engine that a config names. TRAINYARD_PYTHON is the Python of Ray's workers, TRAINYARD_VLLM_PYTHON that of vLLM,
+ * RAY_ADDRESS a cluster to join.
+ */
+export async function openEngine(
+  config: EngineConfig,
+  { env, signal }: Pick<TrainContext, "env" | "signal">,
+  isReplacing = false,
+): Promise<Engine> {
   const { engine, device, threads } = config.trainer;
   if (engine === "embedded") {
     const { EmbeddedEngine } = await import("../engine/embedded/engine.ts");
     return new EmbeddedEngine({ device, threads });
   }
   const { RayEngine } = await import("../engine/ray/engine.ts");
-  const { TRAINYARD_PYTHON: python, RAY_ADDRESS: address } = env;
+  const { TRAINYARD_PYTHON: python, TRAINYARD_VLLM_PYTHON: vllmPython, RAY_ADDRESS: address } = env;
   const isJoining = address !== undefined && address !== "";
   const settings = raySettings(config, { cores: thisMachine().cores, isJoining });
   const where = settings.address ?? (isJoining ? address : null);
@@ -31,11 +39,17 @@ export async function openEngine(config: EngineConfig, { env }: Pick<TrainContex
     `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a Ray cluster of their own" : `the Ray cluster at ${where}`}.`,
   );
   return new RayEngine({
-    ...settings,
+    ...{ ...settings, isReplacing, signal },
     ...(where !== null && { address: where }),
     ...(python !== undefined && python !== "" && { python }),
+    ...(vllmPython !== undefined && vllmPython !== "" && { vllmPython }),
     onProgress: info,
   });
+}
+
+/** The config.json of a model that a run is to train, or why it cannot: on Ray all of transformers' families can be. */
+export function readTrainable({ trainer }: Pick<EngineConfig, "trainer">, folder: string): Promise<AnyModelConfig> {
+  return trainer.engine === "ray" ? readAnyConfig(folder) : readConfig(folder);
 }
 
 /** What a run is started with: an engine, and where it begins. */
@@ -60,7 +74,7 @@ export async function onEngine(
     hasSaved = true;
   };
   for (let restarts = 0; ; restarts++) {
-    const engine = await openEngine(config, context);
+    const engine = await openEngine(config, context, restarts > 0);
     try {
       return await work({ engine, resumeMode: hasSaved ? "auto" : resumeMode, saved });
     } catch (error) {

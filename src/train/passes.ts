@@ -5,7 +5,9 @@ import type { Correction } from "../algos/correction-config.ts";
 import { samplerAgreement } from "../algos/sampler-agreement.ts";
 import type { PpoConfig } from "../config/ppo.ts";
 import { correctionSettings, microBatching, samplingSettings } from "../config/ppo-settings.ts";
+import { roundsCoarsely } from "../config/ray.ts";
 import type { HeadName, Model } from "../engine/contract.ts";
+import { UserError } from "../util/errors.ts";
 import { type Episode, meanOver, responseRows, tokenRows } from "./episode.ts";
 import type { Scene } from "./scene.ts";
 
@@ -73,7 +75,28 @@ export async function checkSampler(
     entropy[row] = known.entropy?.[i] ?? null;
   });
   const agreement = samplerAgreement({ rolloutLogprobs, oldLogprobs: known.logprobs, mask: seen });
+  checkAgreement(scene, agreement);
   return { metrics: { ...known.metrics, ...agreement }, entropy };
+}
+
+/** The largest difference of a token's probability that single precision explains, with room: most are below 1e-5. */
+const EXACT = 1e-3;
+
+/** Before anything is learnt from them: samples of other weights than the trainer's end the run. */
+function checkAgreement({ config, player }: Scene, agreement: Readonly<Record<string, number>>): void {
+  const gap = agreement["training/rollout_probs_diff_max"] ?? 0;
+  if (!player.isExact || roundsCoarsely(config) || !isUncut(config) || gap <= EXACT) return;
+  throw new UserError(
+    `The server that samples gives tokens other probabilities than the trainer, by up to ${gap.toPrecision(2)} where both compute in ` +
+      `single precision (at most ${EXACT}): it does not sample from the weights that it was given. Check that no other run ` +
+      "gives it weights, and what its log says about loading them. The last checkpoint is as it was.",
+  );
+}
+
+/** Whether tokens are drawn from all of the distribution. */
+function isUncut(config: PpoConfig): boolean {
+  const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
+  return temperature > 0 && topK <= 0 && topP === 1;
 }
 
 /** Whether a correction does anything at all. */
@@ -85,11 +108,9 @@ type Trust = Pick<Scene, "config"> & { readonly player: Pick<Scene["player"], "i
 
 /** Whether the sampler's log-probs are the trainer's own: the same weights, and nothing cut off the distribution. */
 export function isSamplerTrusted({ config, player }: Trust): boolean {
-  const { temperature = 1, topK = -1, topP = 1 } = samplingSettings(config, "train");
-  const isWhole = temperature > 0 && topK <= 0 && topP === 1;
   const { recompute_old_log_prob: isForced, calculate_entropy: hasEntropy } = config.actor_rollout_ref.actor;
   const asks = isForced || hasEntropy || needsSums(config) || isCorrecting(correctionSettings(config));
-  return player.isActor && isWhole && !asks;
+  return player.isActor && isUncut(config) && !asks;
 }
 
 const needsSums = ({ algorithm }: PpoConfig): boolean =>

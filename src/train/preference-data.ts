@@ -4,7 +4,7 @@ import type { RewardConfig } from "../config/reward.ts";
 import { readRows } from "../data/files.ts";
 import { isUndecidable, type PreferencePair, preferenceEncoder } from "../data/preference-rows.ts";
 import { placeOf, type Row } from "../data/row.ts";
-import type { ModelConfig } from "../models/config.ts";
+import type { AnyModelConfig } from "../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { clearStatus, info, status } from "../util/log.ts";
@@ -22,7 +22,7 @@ export type Pairs = {
   readonly fingerprint: string;
 };
 
-type Start = { readonly folder: string; readonly model: ModelConfig };
+type Start = { readonly folder: string; readonly model: AnyModelConfig };
 
 /** Read and encode the pairs to learn from and those to validate on. */
 export async function loadPairs(config: RewardConfig, start: Start, context: TrainContext): Promise<Pairs> {
@@ -40,7 +40,7 @@ export async function loadPairs(config: RewardConfig, start: Start, context: Tra
 }
 
 /** The padding token that a model's config.json names; null where it names none. */
-export function paddingOf({ raw }: ModelConfig): number | null {
+export function paddingOf({ raw }: AnyModelConfig): number | null {
   const { pad_token_id: id } = raw;
   return typeof id === "number" && Number.isInteger(id) && id >= 0 ? id : null; // some files say -1 for none
 }

@@ -2,8 +2,9 @@
  * How fast this machine trains and samples a model: a few seconds of the real thing, on sizes that grow as far as the
  * time allows. The weights are read and left as they are on the disk; nothing is written.
  */
-import type { Model, TokenLoss, TokenRow } from "../engine/contract.ts";
+import type { TokenLoss, TokenRow } from "../engine/contract.ts";
 import { EmbeddedEngine } from "../engine/embedded/engine.ts";
+import type { EmbeddedModel } from "../engine/embedded/model.ts";
 import { mul, neg, sum } from "../graph/ops.ts";
 import type { SamplerLimits } from "../rollout/request.ts";
 import type { Device } from "../runtime/devices.ts";
@@ -69,7 +70,7 @@ export async function probe(plan: StepPlan, options: ProbeOptions): Promise<Prob
   }
 }
 
-function lossOf({ config }: Model): TokenLoss {
+function lossOf({ config }: EmbeddedModel): TokenLoss {
   const head = headNames[config.head];
   const build: TokenLoss["build"] = ({ mask, ...tensors }) => ({ loss: neg(sum(mul(tensors[head]!, mask))) });
   return { key: `probe ${head}`, heads: [head], build };
@@ -81,7 +82,7 @@ const NOTHING: Measured = { line: { fixed: 0, slope: 0 }, compileSeconds: 0 };
 /** Time a kind of pass on more and more rows of its first batch. */
 async function measure(
   pass: Pass | undefined,
-  { config }: Model,
+  { config }: EmbeddedModel,
   { budget, signal }: { budget: number; signal: AbortSignal },
   run: (rows: readonly TokenRow[]) => Promise<void>,
 ): Promise<Measured> {
@@ -171,7 +172,7 @@ async function secondsOf(run: () => Promise<void>): Promise<number> {
 }
 
 /** An optimizer step that changes no weight, in seconds per parameter; the first one makes the moments. */
-async function measureUpdate(model: Model): Promise<number> {
+async function measureUpdate(model: EmbeddedModel): Promise<number> {
   const rows = [{ ids: Int32Array.of(0, 0), mask: Uint8Array.of(0, 0) }];
   const step = async () => {
     await model.train(rows, lossOf(model), { micro: { rows: 1 } });
@@ -191,7 +192,7 @@ const ONE_TOKEN = { tokens: 1, counted: 0, time: 1, isShared: false };
 type Decoding = { readonly forward: Line; readonly maxLength: number; readonly signal: AbortSignal };
 
 /** Time a step of decoding on more and more rows, half-way through the responses or as far as can be read in time. */
-async function measureDecoding(model: Model, sampling: Sampling, options: Decoding): Promise<Measured> {
+async function measureDecoding(model: EmbeddedModel, sampling: Sampling, options: Decoding): Promise<Measured> {
   const { promptTokens, n, responseTokens, maxSequences } = sampling;
   const { forward, maxLength, signal } = options;
   const meanPrompt = promptTokens.reduce((a, b) => a + b, 0) / promptTokens.length;

@@ -11,10 +11,10 @@ import { bradleyTerry, type PreferenceResult, weightedScores } from "../algos/pr
 import type { RewardConfig } from "../config/reward.ts";
 import type { PreferencePair } from "../data/preference-rows.ts";
 import type { ForwardOptions, Model, TokenRow } from "../engine/contract.ts";
-import { readConfig } from "../models/config.ts";
 import { counted } from "../util/format.ts";
 import { info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
+import { readTrainable } from "./open-engine.ts";
 import { loadPairs } from "./preference-data.ts";
 import { lastToken, scoreRows } from "./reward-scorer.ts";
 import { fetchModel } from "./sft-data.ts";
@@ -23,7 +23,7 @@ import { learnRows } from "./supervised.ts";
 /** Train to the end, or until the signal is aborted. */
 export async function trainReward(config: RewardConfig, context: TrainContext): Promise<void> {
   const folder = await fetchModel(config.model.path, context);
-  const modelConfig = await readConfig(folder); // a model that cannot be trained says so before all the pairs are read
+  const modelConfig = await readTrainable(config, folder); // before all the pairs are read
   const pairs = await loadPairs(config, { folder, model: modelConfig }, context);
   const { train, validation, tokenizerFolder, fingerprint } = pairs;
   await learnRows<PreferencePair>(

@@ -4,7 +4,7 @@
  * Sequence classification and token classification (verl's reward models) with one label score alike here.
  */
 import type { Engine, ForwardOptions, Model, ModelSpec } from "../engine/contract.ts";
-import { readConfig } from "../models/config.ts";
+import { readAnyConfig } from "../models/config.ts";
 import type { SequenceScorer } from "../rewards/reward-model.ts";
 import { UserError } from "../util/errors.ts";
 
@@ -28,7 +28,7 @@ export async function openScorer(
   folder: ModelSpec["folder"],
   { maxTokens }: { maxTokens: number },
 ): Promise<SequenceScorer & { close(): Promise<void> }> {
-  const { head } = await readConfig(folder);
+  const { head } = await readAnyConfig(folder);
   if (head === "lm") {
     throw new UserError(
       `${folder} is a language model: it has no score head. Give the folder of a reward model ` +

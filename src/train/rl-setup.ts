@@ -15,7 +15,7 @@ import { roleSharding } from "../config/ray.ts";
 import type { Loader } from "../data/loader.ts";
 import { encodePrompt, loadRlRows, type RlRow } from "../data/rl-rows.ts";
 import type { Engine, Model } from "../engine/contract.ts";
-import { readConfig } from "../models/config.ts";
+import { readAnyConfig } from "../models/config.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";
 import { rolloutWeightsPath } from "../run/names.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
@@ -24,6 +24,7 @@ import { counted, formatCount } from "../util/format.ts";
 import { info } from "../util/log.ts";
 import { Best, checkBest } from "./best.ts";
 import type { TrainContext } from "./context.ts";
+import { readTrainable } from "./open-engine.ts";
 import { openServers } from "./rollout-servers.ts";
 import type { Player } from "./rollouts.ts";
 import { openScoring } from "./scoring.ts";
@@ -56,7 +57,7 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   findAdvantage(config.algorithm.adv_estimator);
   actorSettings(config);
   const folder = await fetchModel(all.model.path, context);
-  await readConfig(folder);
+  await readTrainable(config, folder);
   const tokenizerPath = all.model.tokenizer_path;
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
   const load = async (files: readonly string[] | null, maxSamples: number, shuffle: boolean) => {
@@ -151,7 +152,7 @@ export async function openRoles(
 
 /** A critic reads the actor's tokens, so it must mean the same by them. */
 async function checkSameTokens(critic: string, { folder: actor, tokenizer }: TokensOf): Promise<void> {
-  const [ofCritic, ofActor] = [await readConfig(critic), await readConfig(actor)];
+  const [ofCritic, ofActor] = [await readAnyConfig(critic), await readAnyConfig(actor)];
   if (ofCritic.vocabSize < ofActor.vocabSize)
     throw new UserError(
       `The critic ${critic} has a vocabulary of ${ofCritic.vocabSize} and the actor ${actor} one of ${ofActor.vocabSize}: ` +
@@ -204,6 +205,8 @@ export type OpenPlayer = Player &
   AsyncDisposable & {
     /** Whether it is the actor itself, whose log-probs are the trainer's. */
     readonly isActor: boolean;
+    /** Whether it is another program that computes as exactly as the trainer. */
+    readonly isExact: boolean;
     /** Make new weights known to what samples. */
     push(actor: Model): Promise<void>;
   };
@@ -219,12 +222,12 @@ type PlayerNeeds = {
 /** What samples: the actor itself, or servers that are given its weights after every update. */
 export async function openPlayer(config: PpoConfig, needs: PlayerNeeds, context: TrainContext): Promise<OpenPlayer> {
   const { actor, tokenizer, engine, dir } = needs;
-  const urls = config.actor_rollout_ref.rollout.base_url ?? [];
   const weights = rolloutWeightsPath(dir);
-  const servers = urls.length === 0 ? null : await openServers(urls, weights, context);
+  const servers = await openServers(config, { engine, tokenizer, folder: weights }, context);
   const scoring = await openScoring({ config, engine, tokenizer }, context);
   return {
-    ...{ config, tokenizer, scoring, model: servers?.remote ?? actor, isActor: servers === null },
+    ...{ config, tokenizer, scoring, model: servers?.model ?? actor },
+    ...{ isActor: servers === null, isExact: servers?.isExact ?? false },
     push: async (model) => servers?.push(model),
     [Symbol.asyncDispose]: async () => {
       await scoring.close();

@@ -1,48 +1,195 @@
-/** Servers that sample for a run: `trainyard serve` processes that load its weights from a folder after every update. */
-import type { Model } from "../engine/contract.ts";
+/**
+ * Servers that sample for a run from its weights: `trainyard serve`, vLLM or SGLang at addresses that the user names, or
+ * vLLM that the engine runs. After every update the weights are written to a folder, a new one each time, and the servers
+ * load them from there.
+ */
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { PpoConfig } from "../config/ppo.ts";
+import { samplingSettings } from "../config/ppo-settings.ts";
+import { serverSpec } from "../config/ray.ts";
+import type { Engine, Model, ServerGroup } from "../engine/contract.ts";
 import { type CanSample, Remote } from "../rollout/remote.ts";
-import { messageOf, UserError } from "../util/errors.ts";
+import type { SampleRequest } from "../rollout/request.ts";
+import { Servers } from "../rollout/servers.ts";
+import { sampleFromSglang } from "../rollout/sglang.ts";
+import { giveWeights, precisionOf, type Sampled, type ServerKind, serverKinds } from "../rollout/weight-sync.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { invariant, UserError } from "../util/errors.ts";
+import { info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 
-export type RolloutServers = { readonly remote: CanSample; push(actor: Model): Promise<void> };
+export type RolloutServers = {
+  readonly model: CanSample;
+  /** It computes in single precision, so its probabilities are the trainer's but for rounding. */
+  readonly isExact: boolean;
+  /** Make it sample from the weights as they are now. */
+  push(actor: Model): Promise<void>;
+};
+
+type Place = {
+  readonly tokenizer: Tokenizer;
+  /** Where weights are written, on a disk that the servers see too. */
+  readonly folder: string;
+};
 
 const SETTING = "actor_rollout_ref.rollout.base_url";
 
-/** Connect; `folder` is where the weights are written, on a disk that the servers see too. */
+/** The servers that a config asks for; null where the actor samples itself. */
 export async function openServers(
+  config: PpoConfig,
+  { engine, ...place }: Place & { readonly engine: Engine },
+  context: TrainContext,
+): Promise<RolloutServers | null> {
+  const { base_url: urls, name } = config.actor_rollout_ref.rollout;
+  if (urls.length > 0) return external(config, urls, place, context);
+  if (name !== "vllm") return null;
+  const group = await engine.serve?.(serverSpec(config));
+  if (group === undefined) return null;
+  if (group === null) info(missing);
+  return group && managed(config, group, place, context);
+}
+
+const missing =
+  "`actor_rollout_ref.rollout.name` is vllm, which the workers' Python does not have: the workers sample themselves. " +
+  "Install vllm there, or name another Python that has it in TRAINYARD_VLLM_PYTHON (docs/cluster.md).";
+
+/** Servers that were started by someone else. */
+async function external(
+  config: PpoConfig,
   baseUrls: readonly string[],
-  folder: string,
+  { tokenizer, folder }: Place,
   { signal, env }: TrainContext,
 ): Promise<RolloutServers> {
-  const key = env.OPENAI_API_KEY || undefined;
-  const identity = { model: null, modelSetting: "actor_rollout_ref.model.path", ...(key && { apiKey: key }) };
-  const remote = await Remote.open({ baseUrls, setting: SETTING, ...identity }, signal);
+  const apiKey = env.OPENAI_API_KEY || undefined;
+  const where = { baseUrls, setting: SETTING, apiKey };
+  const remote = await Remote.open({ ...where, ...naming, isExplicit: true }, signal);
+  const kind = kindOf(remote.owners);
+  const servers = baseUrls.map((url): Sampled => ({ url: addressOf(url), kind, apiKey, setting: SETTING }));
+  const precisions = await Promise.all(servers.map(precisionOf));
+  const { temperature = 1 } = samplingSettings(config, "train");
+  if (temperature !== 1 && precisions.some(({ logprobsMode }) => logprobsMode?.startsWith("raw") === true)) {
+    throw new UserError(
+      `\`${SETTING}\`: vLLM gives log-probs of temperature 1, and \`actor_rollout_ref.rollout.temperature\` is ${temperature}. ` +
+        "Start it with `--logprobs-mode processed_logprobs`.",
+    );
+  }
+  const isCoarse = precisions.every(({ dtype }) => dtype === "bfloat16");
+  const weights = new WeightFolder(folder, { isUntied: kind === "vllm", format: isCoarse ? "BF16" : "F32" });
+  const own = kind === "trainyard" ? [] : tokenizer.eosIds;
+  const sglang = new Servers(where);
+  const sample = (request: SampleRequest) =>
+    kind === "sglang" ? sampleFromSglang(sglang, request) : remote.sample(request);
   return {
-    remote,
-    async push(actor) {
-      await actor.save(folder);
-      await Promise.all(baseUrls.map((url) => reload(url, folder, key)));
-    },
+    model: { sample: (request) => sample(ending(request, own)) },
+    isExact: precisions.every(({ dtype }) => dtype === "float32"),
+    push: (actor) =>
+      weights.renew(actor, async (written) => {
+        const given = { ...written, model: remote.model, token: tokenizer.eosId ?? 0 };
+        await Promise.all(servers.map((server) => giveWeights(server, given)));
+      }),
   };
 }
 
-/** Not cut short by Ctrl-C: the step that these weights are from is learnt, and is to be saved. */
-async function reload(url: string, path: string, key: string | undefined): Promise<void> {
-  const address = new URL("/reload_weights", url);
-  const headers = { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) };
-  const response = await fetch(address, { method: "POST", headers, body: JSON.stringify({ path }) }).catch(
-    (error: unknown) => {
-      throw new UserError(
-        `${address} (\`${SETTING}\`) does not answer: ${messageOf(error)}. Is the server still there?`,
-        {
-          cause: error,
-        },
-      );
+/** Servers of the engine, which start with the first weights they are given. */
+function managed(
+  config: PpoConfig,
+  group: ServerGroup,
+  { tokenizer, folder }: Place,
+  { signal }: TrainContext,
+): RolloutServers {
+  const { dtype } = serverSpec(config);
+  const weights = new WeightFolder(folder, { isUntied: true, format: dtype === "float32" ? "F32" : "BF16" });
+  const { apiKey, lost } = group;
+  const setting = "actor_rollout_ref.rollout.name";
+  let open: { readonly remote: Remote; readonly servers: readonly Sampled[] } | null = null;
+  const start = async (path: string) => {
+    info("Starting vLLM.");
+    const baseUrls = await group.start(path);
+    const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, signal);
+    return { remote, servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting })) };
+  };
+  return {
+    model: {
+      async sample(request) {
+        invariant(open !== null, "servers have weights before they sample");
+        const until = request.signal === undefined ? lost : AbortSignal.any([request.signal, lost]);
+        return open.remote.sample(ending({ ...request, signal: until }, tokenizer.eosIds));
+      },
     },
-  );
-  if (response.ok) return;
+    isExact: dtype === "float32",
+    push: (actor) =>
+      weights.renew(actor, async (written) => {
+        await group.verify(written.folder);
+        if (open === null) {
+          open = await start(written.folder);
+          return;
+        }
+        const { remote, servers } = open;
+        const given = { ...written, model: remote.model, token: tokenizer.eosId ?? 0 };
+        await orLost(lost, Promise.all(servers.map((server) => giveWeights(server, given))));
+      }),
+  };
+}
+
+const naming = { model: null, modelSetting: "actor_rollout_ref.model.path" };
+
+/** What was lost, where a call to a server broke off for that: the call may hear of it first. */
+async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    for (let waited = 0; waited < 5000 && !lost.aborted; waited += 50) await sleep(50);
+    lost.throwIfAborted();
+    throw error;
+  }
+}
+
+/** The tokens that end a response are this tokenizer's, whatever the server's folder says. */
+function ending(request: SampleRequest, eosIds: readonly number[]): SampleRequest {
+  return request.ignoreEos === true || eosIds.length === 0 ? request : { ...request, stopIds: eosIds };
+}
+
+const isKind = (owner: string): owner is ServerKind => serverKinds.some((kind) => kind === owner);
+
+function kindOf(owners: ReadonlySet<string>): ServerKind {
+  const [only, ...others] = owners;
+  if (only !== undefined && others.length === 0 && isKind(only)) return only;
+  const found = owners.size === 0 ? "do not say what they run" : `run ${[...owners].map((it) => it || "?").join(", ")}`;
   throw new UserError(
-    `${address} refused the new weights (${response.status}): ${(await response.text()).slice(0, 300)}. ` +
-      "Start it with `trainyard serve MODEL --allow-reload`, or with a key that OPENAI_API_KEY holds here too.",
+    `The servers of \`${SETTING}\` ${found} (\`owned_by\` in their lists of models). Weights can be given to ` +
+      "`trainyard serve`, vLLM or SGLang, and all servers have to run the same.",
   );
+}
+
+/** With `http://` where it was left out. */
+const addressOf = (url: string): string => (/^[a-z][a-z0-9+.-]*:\/\//i.test(url) ? url : `http://${url}`);
+
+type Layout = { readonly isUntied: boolean; readonly format: "F32" | "BF16" };
+type Written = { readonly folder: string; readonly version: string };
+
+/** Weights of one version after the other, each in a folder of its own: nothing is read that is half new. */
+class WeightFolder {
+  readonly #folder: string;
+  readonly #layout: Layout;
+  readonly #run = randomBytes(4).toString("hex");
+  #count = 0;
+
+  constructor(folder: string, layout: Layout) {
+    this.#folder = folder;
+    this.#layout = layout;
+  }
+
+  /** Write the weights, have them taken over, and remove those from before. */
+  async renew(actor: Model, take: (written: Written) => Promise<void>): Promise<void> {
+    const { format, isUntied } = this.#layout;
+    const old = join(this.#folder, String(this.#count));
+    this.#count++;
+    const folder = join(this.#folder, String(this.#count));
+    await actor.save(folder, format, { isUntied });
+    await take({ folder, version: `${this.#run}-${this.#count}` });
+    await rm(old, { recursive: true, force: true });
+  }
 }

@@ -6,7 +6,7 @@
 import type { PpoConfig } from "../config/ppo.ts";
 import { managerSettings, microBatching, rewardWay } from "../config/ppo-settings.ts";
 import type { Engine } from "../engine/contract.ts";
-import { readConfig } from "../models/config.ts";
+import { readAnyConfig } from "../models/config.ts";
 import { judgeReward } from "../rewards/judge.ts";
 import { describeFailure } from "../rewards/outcome.ts";
 import type { Score } from "../rewards/reward.ts";
@@ -117,7 +117,7 @@ async function modelScoring({ config, engine, tokenizer }: Needs, context: Train
     throw new UserError("`reward_model.enable` is true, and `reward_model.model.path` names no model. Set it.");
   }
   const folder = await fetchModel(model.path, context);
-  const { maxPositions, raw } = await readConfig(folder);
+  const { maxPositions, raw } = await readAnyConfig(folder);
   const micro = microBatching(config, "reward_model");
   const options: RewardModelOptions = {
     ...{ tokenizer: await loadTokenizer(folder), inputTokenizer: model.input_tokenizer === null ? null : tokenizer },

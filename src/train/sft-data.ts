@@ -5,7 +5,7 @@ import { readRows } from "../data/files.ts";
 import { placeOf, type Row } from "../data/row.ts";
 import { multiTurnEncoder, type SftRow, singleTurnEncoder } from "../data/sft-rows.ts";
 import type { TokenRow } from "../engine/contract.ts";
-import { type ModelConfig, readConfig } from "../models/config.ts";
+import { type AnyModelConfig, readAnyConfig } from "../models/config.ts";
 import { resolveModel } from "../models/hub.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
@@ -39,7 +39,7 @@ export type Examples = {
 export async function loadExamples(config: SftConfig, folder: string, context: TrainContext): Promise<Examples> {
   const { tokenizer_path: tokenizerPath } = config.model;
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
-  const encode = withinVocabulary(encoderOf(config, tokenizer), tokenizer, await readConfig(folder));
+  const encode = withinVocabulary(encoderOf(config, tokenizer), tokenizer, await readAnyConfig(folder));
   const { data } = config;
   const load = (files: readonly string[], most: number) => encodeFiles(files, most, encode, context.signal);
   const train = await load(data.train_files, data.train_max_samples);
@@ -72,7 +72,7 @@ function encoderOf({ data, model }: SftConfig, tokenizer: Tokenizer): (row: Row)
 function withinVocabulary(
   encode: (row: Row) => SftRow,
   { dir, pieceOf }: Tokenizer,
-  { vocabSize }: ModelConfig,
+  { vocabSize }: AnyModelConfig,
 ): (row: Row) => SftRow {
   return (row) => {
     const encoded = encode(row);

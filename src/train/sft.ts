@@ -4,8 +4,8 @@
 import type { SftConfig } from "../config/sft.ts";
 import type { TokenLoss, TokenRow } from "../engine/contract.ts";
 import { div, mul, neg, sum } from "../graph/ops.ts";
-import { readConfig } from "../models/config.ts";
 import type { TrainContext } from "./context.ts";
+import { readTrainable } from "./open-engine.ts";
 import { fetchModel, loadExamples } from "./sft-data.ts";
 import { learnRows } from "./supervised.ts";
 
@@ -20,7 +20,7 @@ const sftLoss: TokenLoss = {
 /** Train to the end, or until the signal is aborted. */
 export async function trainSft(config: SftConfig, context: TrainContext): Promise<void> {
   const folder = await fetchModel(config.model.path, context);
-  await readConfig(folder); // a model that cannot be trained says so before all the rows are read
+  await readTrainable(config, folder); // a model that cannot be trained says so before all the rows are read
   const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, context);
   await learnRows<TokenRow>(
     config,

@@ -1,21 +1,17 @@
 /**
- * Whole runs on the Ray engine: `ppo` and `sft` have the metrics of the embedded engine on one and on two workers, and a
- * run that loses a worker ends as one that does not. All join one cluster. TRAINYARD_TEST_PYTHON names an interpreter
+ * Whole runs on the Ray engine: `ppo`, `sft` and `reward` have the metrics of the embedded engine on one and on two
+ * workers, and a run that loses a worker ends as one that does not. All join one cluster. TRAINYARD_TEST_PYTHON names an interpreter
  * that has python/requirements.txt.
  */
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { main } from "../../src/cli/main.ts";
-import { parseOverride } from "../../src/config/overrides.ts";
-import { ppoSchema } from "../../src/config/ppo.ts";
-import { resolve } from "../../src/config/resolve.ts";
 import { readAll } from "../../src/models/safetensors.ts";
 import type { RewardFunction } from "../../src/rewards/reward.ts";
 import { readMetrics } from "../../src/run/metrics.ts";
-import { trainRl } from "../../src/train/rl.ts";
 import { setLevel } from "../../src/util/log.ts";
 import { expectNear } from "../engine-conformance.ts";
-import { hasRay, python, startNodes, workersOf } from "../ray-yard.ts";
+import { hasRay, playOnRay, python, startNodes, workersOf } from "../ray-yard.ts";
 import { sevens, Yard } from "../rl-yard.ts";
 import { Sandbox } from "../sandbox.ts";
 
@@ -65,13 +61,8 @@ describe.skipIf(!hasRay)("runs on the Ray engine (need Python with ray)", { time
     ...["actor_rollout_ref.actor.optim.lr=1e-3", "critic.optim.lr=1e-3"],
   ];
 
-  async function play(run: string, overrides: readonly string[], reward: RewardFunction = sevens): Promise<Metrics> {
-    const entries = yard.keys(run, [...gae, ...overrides]).map(parseOverride);
-    const { config } = resolve(ppoSchema, [entries], { home: "/", env });
-    const custom = { ...config.custom_reward_function, function: { kind: "function", run: reward } as const };
-    await trainRl({ ...config, custom_reward_function: custom }, { signal: AbortSignal.any([]), env });
-    return await yard.metrics(run);
-  }
+  const play = (run: string, overrides: readonly string[], reward: RewardFunction = sevens): Promise<Metrics> =>
+    playOnRay(yard, run, [...gae, ...overrides], reward);
 
   async function weightsAt(run: string, step: number, role: string) {
     const tensors = await readAll(yard.path(run, `global_step_${step}`, role, "model.safetensors"));
@@ -89,20 +80,45 @@ describe.skipIf(!hasRay)("runs on the Ray engine (need Python with ray)", { time
     });
   });
 
-  describe("SFT has the metrics of the embedded engine", () => {
-    const steps = ["trainer.total_training_steps=2", "optim.lr=1e-3", "trainer.logger=[]", "trainer.threads=1"];
+  const steps = ["trainer.total_training_steps=2", "optim.lr=1e-3", "trainer.logger=[]", "trainer.threads=1"];
+  const verbs = {
+    SFT: (run: string): string[] => sandbox.args(run),
+    "reward-model training": (run: string): string[] => [
+      ...["reward", `model.path=${sandbox.model}`, `data.train_files=${sandbox.path("pairs.jsonl")}`],
+      ...["data.val_size=4", "data.train_batch_size=8", `trainer.default_local_dir=${sandbox.path(run)}`],
+    ],
+  };
+  describe.each(Object.entries(verbs))("%s has the metrics of the embedded engine", (verb, args) => {
     const train = async (run: string, overrides: readonly string[]): Promise<Metrics> => {
-      expect(await main(sandbox.args(run, [...steps, ...overrides]), env)).toBe(0);
-      return await sandbox.metrics(run);
+      expect(await main([...args(`${verb} ${run}`), ...steps, ...overrides], env)).toBe(0);
+      return await sandbox.metrics(`${verb} ${run}`);
     };
     let expected: Metrics;
     beforeAll(async () => {
+      const pairs = Array.from({ length: 28 }, (_, i) => ({
+        prompt: `Say ${i}`,
+        chosen: `Yes, ${i}.`,
+        rejected: "No.",
+      }));
+      await sandbox.writeLines("pairs.jsonl", pairs);
       expected = await train("embedded", []);
     });
 
     test.each([1, 2])("on %i of them", async (workers) => {
       expectSame(await train(`ray-${workers}`, onRay(workers)), expected);
     });
+  });
+
+  test("a run of which a worker hangs says so once the others have waited for it, and goes on without it", async () => {
+    const keys = ["trainer.total_training_steps=2", "trainer.save_freq=1", ...onRay(2)];
+    const unbroken = await play("never", keys);
+    let scored = 0;
+    const hanging = await play("hanging", [...keys, "actor_rollout_ref.nccl_timeout=30"], (input) => {
+      if (++scored === 17) process.kill(workersOf(cluster.session).at(-1)!, "SIGSTOP");
+      return sevens(input);
+    });
+    expect(scored).toBeGreaterThan(2 * 16);
+    expect(hanging).toEqual(unbroken);
   });
 
   test("a run that loses a worker goes on from its last checkpoint and ends as one that lost none", async () => {

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto.modeling_auto import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -203,9 +204,13 @@ def greedy(case: Case, folder: Path, prompt: torch.Tensor, count: int) -> torch.
 
 
 def gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The gradients by parameter, as the reference calls them."""
-    grads = {f"grad.{name}": weight.grad for name, weight in model.named_parameters()}
-    return {name: grad for name, grad in grads.items() if grad is not None}
+    """The gradients by parameter, as the reference calls them: by the names of a checkpoint."""
+    grads = {name: weight.grad for name, weight in model.named_parameters()}
+    known = {name: grad for name, grad in grads.items() if grad is not None}
+    return {
+        f"grad.{name}": grad
+        for name, grad in revert_weight_conversion(model, known).items()
+    }
 
 
 def language_reference(

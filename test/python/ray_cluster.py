@@ -10,6 +10,7 @@ import sys
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ["RAY_AUTH_MODE"] = "token"  # whose token RAY_AUTH_TOKEN is
+os.environ.setdefault("RAY_worker_niceness", "0")
 # So that a node that is gone is noticed in seconds.
 system_config = {
     "health_check_initial_delay_ms": 1000,

@@ -5,7 +5,7 @@
  * micro-batch after a step and added to by the rest, so no pass clears it.
  */
 import { mkdir, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { ropeRegime, ropeTables } from "../../models/rope.ts";
 import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
@@ -25,6 +25,7 @@ import type {
   Model,
   OptimizerStep,
   SaveFormat,
+  SaveLayout,
   StepResult,
   TokenLoss,
   TokenOutputs,
@@ -203,10 +204,10 @@ export class EmbeddedModel implements Model {
     });
   }
 
-  save(dir: string, format: SaveFormat = "F32"): Promise<void> {
+  save(dir: string, format: SaveFormat = "F32", layout: SaveLayout = {}): Promise<void> {
     const { config, specs, tokenizerFolder } = this.#parts;
     const get = (spec: ParameterSpec) => this.weights(spec.name);
-    const options = { dtype: format, tokenizerFrom: tokenizerFolder };
+    const options = { dtype: format, tokenizerFrom: tokenizerFolder, ...layout };
     return this.#exclusive(() => saveParameters(dir, config, specs, get, options));
   }
 
@@ -228,6 +229,7 @@ export class EmbeddedModel implements Model {
     return this.#exclusive(async () => {
       const { specs, vectors } = this.#parts;
       const path = join(dir, OPTIMIZER_FILE);
+      await checkOwner(dir);
       const file = await openForReading(path);
       try {
         const { tensors, metadata } = await readHeader(file, path);
@@ -423,6 +425,19 @@ const idle: SamplerStats = {
 };
 
 const OPTIMIZER_FILE = "optimizer.safetensors";
+
+/** Workers of Ray write their parts of the moments in PyTorch's format, which is theirs alone to read. */
+async function checkOwner(dir: string): Promise<void> {
+  const isOfRay = await stat(join(dir, ".metadata")).then(
+    () => true,
+    () => false,
+  );
+  if (!isOfRay) return;
+  throw new UserError(
+    `${dir} holds what the optimizer of trainer.engine=ray remembers, which the embedded engine cannot read. Go on with ` +
+      `trainer.engine=ray, or begin a run in another folder with the model ${dirname(dir)}: its weights can be read.`,
+  );
+}
 /** torch's names for what AdamW remembers. */
 const moments = [
   { vector: "first", prefix: "exp_avg." },

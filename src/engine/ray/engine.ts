@@ -7,16 +7,17 @@
  */
 import { resolve } from "node:path";
 import * as z from "zod";
-import { type ModelConfig, readConfig, withHead } from "../../models/config.ts";
+import { readAnyConfig } from "../../models/config.ts";
 import { Runtime } from "../../runtime/runtime.ts";
 import { Random } from "../../util/random.ts";
-import type { Engine, ModelSpec } from "../contract.ts";
+import type { Engine, ModelSpec, ServerGroup, ServerSpec } from "../contract.ts";
 import { LossGradients } from "./loss-gradient.ts";
 import { RayModel } from "./model.ts";
 import { type GroupSpec, Shim, type WorkerPlace } from "./shim.ts";
 import { ensurePython, type PythonOptions } from "./venv.ts";
+import { placeServers } from "./vllm.ts";
 
-export type RayEngineOptions = Omit<PythonOptions, "signal"> & {
+export type RayEngineOptions = PythonOptions & {
   readonly nodes?: number;
   readonly workersPerNode?: number;
   /** On `cpu`, workers talk over gloo and no GPU is asked for. */
@@ -29,9 +30,13 @@ export type RayEngineOptions = Omit<PythonOptions, "signal"> & {
   readonly init?: Readonly<Record<string, unknown>>;
   /** Environment variables of the workers, over the defaults. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Its workers take the place of others that were lost: where there is no room for them yet, wait for it. */
+  readonly isReplacing?: boolean;
   readonly startMs?: number;
   readonly collectiveMs?: number;
   readonly silenceMs?: number;
+  /** An interpreter that has vLLM, under the same path on every node; the workers' own if absent. */
+  readonly vllmPython?: string;
   /** Threads of the controller's own arithmetic. */
   readonly threads?: number;
 };
@@ -69,8 +74,7 @@ export class RayEngine implements Engine {
   /** Load a Hugging Face folder, which every worker must see under the same path. */
   async open(spec: ModelSpec): Promise<RayModel> {
     const { folder, tokenizerFolder = folder, head, seed = 0, sampler: limits = {}, sharding } = spec;
-    const read = await readConfig(folder);
-    const config = head === undefined ? read : withHead(read, head);
+    const read = await readAnyConfig(folder);
     const shim = await this.#group();
     const model = this.#models++;
     const call = (verb: string, message: object) =>
@@ -78,14 +82,25 @@ export class RayEngine implements Engine {
         verb,
         shim.workers.map(() => ({ model, ...message })),
       );
-    const newHead = head === undefined || config.head === "lm" ? {} : { newHead: headWeights(config, seed) };
-    const about = { folder: resolve(folder), head: config.head, sharding: { ...plain, ...sharding }, ...newHead };
+    const where = { folder: resolve(folder) };
+    const facts = described.parse((await call("describe", where))[0]);
+    const config = { ...read, vocabSize: facts.vocabSize, maxPositions: facts.maxPositions, head: head ?? read.head };
+    const newHead = head === undefined || head === "lm" ? {} : { newHead: headWeights(facts, seed) };
+    const about = { ...where, head: config.head, sharding: { ...plain, ...sharding }, ...newHead };
     const answers = await call("load", about).catch(async (error: unknown) => {
       await call("close", {}).catch(() => {}); // some workers may have it
       throw error;
     });
     const { parameters: parameterCount } = loaded.parse(answers[0]);
-    return new RayModel({ shim, model, config, parameterCount, losses: this.#losses, tokenizerFolder, limits });
+    const { regime, cachedNumbers } = facts;
+    const parts = { shim, model, config, regime, cachedNumbers, parameterCount, losses: this.#losses };
+    return new RayModel({ ...parts, tokenizerFolder, limits });
+  }
+
+  /** Servers of vLLM on the nodes of the workers; null where it is not installed. */
+  async serve(spec: ServerSpec): Promise<ServerGroup | null> {
+    const { device = "cpu", vllmPython: python, startMs = START_MS, silenceMs = SILENCE_MS } = this.#options;
+    return placeServers(await this.#group(), { spec, device, python, startMs, silenceMs });
   }
 
   /** Where the shim and the workers run, and the address of their cluster; they are started if need be. */
@@ -117,25 +132,45 @@ export class RayEngine implements Engine {
       init,
       local: { num_cpus: nodes * workersPerNode * cpusPerWorker, object_store_memory: STORE_BYTES },
       env: { ...defaultEnv, ...this.#options.env },
-      startMs: this.#options.startMs ?? 300_000,
+      isReplacing: this.#options.isReplacing ?? false,
+      startMs: this.#options.startMs ?? START_MS,
       collectiveMs: this.#options.collectiveMs ?? 600_000, // verl's nccl_timeout
-      silenceMs: this.#options.silenceMs ?? 300_000, // writing a large file can hold up a Python process for long
+      silenceMs: this.#options.silenceMs ?? SILENCE_MS,
     };
-    const { signal } = this.#closing;
+    const signal = AbortSignal.any([this.#closing.signal, this.#options.signal ?? []].flat());
     return Shim.start(await ensurePython({ ...this.#options, signal }), spec, signal);
   }
 }
 
+const START_MS = 300_000;
+
+/** Writing a large file can hold up a Python process for long. */
+const SILENCE_MS = 300_000;
+
 /** What goes through Ray's store is a micro-batch at a time. */
 const STORE_BYTES = 256 * 2 ** 20;
 
-const plain = { replicas: 1, reshards: true, dtype: "float32", checkpointing: false };
+const plain = { replicas: 1, reshards: true, dtype: "float32", checkpointing: false, offloads: false };
+
+/** What a worker says of a model's config.json, in which every family has its own names. */
+const described = z.object({
+  vocabSize: z.number(),
+  width: z.number(),
+  maxPositions: z
+    .number()
+    .nullable()
+    .transform((most) => most ?? Infinity),
+  /** Of new weights. */
+  spread: z.number(),
+  /** Keys and values of one token. */
+  cachedNumbers: z.number(),
+  regime: z.object({ type: z.enum(["dynamic", "longrope"]), end: z.number() }).nullable(),
+});
 
 const loaded = z.object({ parameters: z.number() });
 
 /** A new head as every engine draws it: normal weights of the model's own spread, as transformers does. */
-function headWeights(config: ModelConfig, seed: number): Float32Array {
+function headWeights({ width, spread }: z.infer<typeof described>, seed: number): Float32Array {
   const random = new Random(seed, "new head");
-  const spread = typeof config.raw.initializer_range === "number" ? config.raw.initializer_range : 0.02;
-  return Float32Array.from({ length: config.width }, () => random.normal(0, spread));
+  return Float32Array.from({ length: width }, () => random.normal(0, spread));
 }

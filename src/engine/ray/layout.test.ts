@@ -1,14 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { workload } from "../../algos/balancing.ts";
-import { readConfig } from "../../models/config.ts";
 import { UserError } from "../../util/errors.ts";
 import type { MicroBatching, TokenRow } from "../contract.ts";
 import { divide, layOut } from "./layout.ts";
-
-const fixture = (name: string) => new URL(`../../../test/fixtures/${name}`, import.meta.url).pathname;
-const config = await readConfig(fixture("logits/llama"));
-const dynamic = await readConfig(fixture("logits-more/llama_dynamic"));
 
 const rowOf = (length: number): TokenRow => ({
   ids: new Int32Array(length).fill(3),
@@ -25,7 +20,7 @@ describe("a batch that is divided among workers", () => {
     fc.assert(
       fc.property(batches, cuts, fc.integer({ min: 1, max: 5 }), (lengths, micro: MicroBatching, workers) => {
         const rows = lengths.map(rowOf);
-        const rounds = divide(rows, { micro, config, workers });
+        const rounds = divide(rows, { micro, regime: null, workers });
         for (const round of rounds) expect(round).toHaveLength(workers);
         const seen = rounds.flat(2).sort((a, b) => a - b);
         expect(seen).toEqual([...rows.keys()]);
@@ -41,7 +36,7 @@ describe("a batch that is divided among workers", () => {
   test("gives workers like work: none has more than the longest row above another", () => {
     fc.assert(
       fc.property(batches, fc.integer({ min: 2, max: 5 }), (lengths, workers) => {
-        const rounds = divide(lengths.map(rowOf), { micro: { rows: 2 }, config, workers });
+        const rounds = divide(lengths.map(rowOf), { micro: { rows: 2 }, regime: null, workers });
         const works = Array.from({ length: workers }, (_, rank) =>
           rounds.flatMap((round) => round[rank]!).reduce((sum, i) => sum + workload(lengths[i]!), 0),
         );
@@ -52,7 +47,8 @@ describe("a batch that is divided among workers", () => {
 
   test("keeps rows apart whose rotary embeddings depend on their length", () => {
     const lengths = [40, 41, 41, 5, 6, 40, 7];
-    const rounds = divide(lengths.map(rowOf), { micro: { rows: 8 }, config: dynamic, workers: 1 });
+    const regime = { type: "dynamic", end: 32 } as const;
+    const rounds = divide(lengths.map(rowOf), { micro: { rows: 8 }, regime, workers: 1 });
     const groups = rounds.map(([indices]) => indices!.map((i) => lengths[i]!).sort((a, b) => a - b));
     expect(groups.sort((a, b) => a[0]! - b[0]!)).toEqual([
       [5, 6, 7],

@@ -9,22 +9,23 @@
 import { workload } from "../../algos/balancing.ts";
 import { karmarkarKarp } from "../../algos/partition.ts";
 import { fixedMicroBatches, microBatches } from "../../data/balance.ts";
-import type { ModelConfig } from "../../models/config.ts";
-import { ropeRegime } from "../../models/rope.ts";
 import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
 
 /** The rows of each worker's micro-batch, by rank; none where a worker has nothing to do. */
 export type Round = readonly (readonly number[])[];
 
+/** Past `end` tokens a rotary embedding depends on the length of a sequence: on each length, or there is a second one. */
+export type Regime = { readonly type: "dynamic" | "longrope"; readonly end: number };
+
 /** Cut a batch into rounds: one micro-batch for every worker. */
 export function divide(
   rows: readonly TokenRow[],
-  { micro, config, workers }: { micro: MicroBatching; config: ModelConfig; workers: number },
+  { micro, regime, workers }: { micro: MicroBatching; regime: Regime | null; workers: number },
 ): Round[] {
   const queues = partsOf(rows, workers).map((own) => {
-    // Past the trained length some rope scalings depend on the length: such rows keep to themselves, as if alone.
-    const regimes = Map.groupBy(own, (i) => ropeRegime(config.rope, rows[i]!.ids.length));
+    // Such rows keep to themselves, as if alone.
+    const regimes = Map.groupBy(own, (i) => regimeOf(regime, rows[i]!.ids.length));
     return [...regimes.values()].flatMap((indices) => {
       const lengths = indices.map((i) => rows[i]!.ids.length);
       const batches = "rows" in micro ? fixedMicroBatches(lengths, micro.rows) : microBatches(lengths, micro);
@@ -33,6 +34,12 @@ export function divide(
   });
   const count = Math.max(0, ...queues.map((queue) => queue.length));
   return Array.from({ length: count }, (_, i) => queues.map((queue) => queue[i] ?? []));
+}
+
+/** Sequences of the same number may share a pass. */
+function regimeOf(regime: Regime | null, length: number): number {
+  if (regime === null || length <= regime.end) return 0;
+  return regime.type === "dynamic" ? length : 1;
 }
 
 /** The rows of each worker, with like work for all. */

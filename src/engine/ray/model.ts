@@ -8,12 +8,13 @@
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import * as z from "zod";
-import { type ModelConfig, readConfig } from "../../models/config.ts";
-import { saveParameters } from "../../models/weights.ts";
+import { type AnyModelConfig, parseConfig, readAnyConfig, withHead } from "../../models/config.ts";
+import { isFamily } from "../../models/families.ts";
+import { configText, copyTokenizer } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
-import { explainWrite, syncDirectory, temporaryName } from "../../util/files.ts";
+import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../../util/files.ts";
 import type {
   ForwardOptions,
   HeadName,
@@ -21,13 +22,14 @@ import type {
   Model,
   OptimizerStep,
   SaveFormat,
+  SaveLayout,
   StepResult,
   TokenLoss,
   TokenOutputs,
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
-import { type Block, divide, layOut, type Round, standIn } from "./layout.ts";
+import { type Block, divide, layOut, type Regime, type Round, standIn } from "./layout.ts";
 import type { Counted, LossGradients } from "./loss-gradient.ts";
 import { EngineLost } from "./lost.ts";
 import { RaySampler } from "./sampler.ts";
@@ -37,7 +39,10 @@ export type RayModelParts = {
   readonly shim: Shim;
   /** The model's number at the workers. */
   readonly model: number;
-  readonly config: ModelConfig;
+  readonly config: AnyModelConfig;
+  readonly regime: Regime | null;
+  /** Keys and values of one token. */
+  readonly cachedNumbers: number;
   readonly parameterCount: number;
   readonly losses: LossGradients;
   readonly tokenizerFolder: string;
@@ -52,7 +57,7 @@ type Pass = {
 };
 
 export class RayModel implements Model {
-  readonly config: ModelConfig;
+  readonly config: AnyModelConfig;
   readonly parameterCount: number;
   readonly #parts: RayModelParts;
   #sampler: Promise<RaySampler> | null = null;
@@ -132,7 +137,7 @@ export class RayModel implements Model {
     return this.#stats();
   }
 
-  save(dir: string, format: SaveFormat = "F32"): Promise<void> {
+  save(dir: string, format: SaveFormat = "F32", { isUntied = false }: SaveLayout = {}): Promise<void> {
     return this.#exclusive(async () => {
       const { config, tokenizerFolder } = this.#parts;
       const isThere = await stat(dir).then(
@@ -141,11 +146,12 @@ export class RayModel implements Model {
       );
       const staging = resolve(temporaryName(isThere ? join(dir, "save") : dir));
       try {
-        // config.json and the tokenizer as every engine writes them, and weights by the workers.
-        const none = () => new Float32Array(0);
-        await saveParameters(staging, config, [], none, { dtype: format, tokenizerFrom: tokenizerFolder });
-        await rm(join(staging, "model.safetensors"));
-        await this.#call("save", () => ({ folder: staging, format }));
+        await mkdir(staging, { recursive: true });
+        await copyTokenizer(tokenizerFolder, staging);
+        // Of our own families config.json is as every engine writes it; the workers write the others', and weights.
+        const isOurs = isFamily(config.family);
+        if (isOurs) await writeFileAtomic(join(staging, "config.json"), configOf(config, format, isUntied));
+        await this.#call("save", () => ({ folder: staging, format, isUntied, writesConfig: !isOurs }));
         await putInPlace(staging, dir, isThere);
       } catch (error) {
         throw explainWrite(dir, error);
@@ -157,7 +163,7 @@ export class RayModel implements Model {
 
   load(dir: string): Promise<void> {
     return this.#exclusive(async () => {
-      const other = await readConfig(dir);
+      const other = await readAnyConfig(dir);
       if (other.family !== this.config.family)
         throw new UserError(
           `${dir} holds a ${other.family} model, and this one is ${this.config.family}: load it on its own.`,
@@ -187,7 +193,7 @@ export class RayModel implements Model {
   }
 
   async #openSampler(): Promise<RaySampler> {
-    const { config, limits, tokenizerFolder, shim } = this.#parts;
+    const { config, limits, tokenizerFolder, shim, regime, cachedNumbers } = this.#parts;
     if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
     const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
       () => true,
@@ -195,14 +201,13 @@ export class RayModel implements Model {
     );
     const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
     const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
-    const bytes = 2 * 4 * config.layers * config.kvHeads * config.headDim; // keys and values in single precision
+    const bytes = 4 * cachedNumbers; // in single precision
     const cacheTokens = Math.floor((limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / bytes);
-    const { scaling } = config.rope;
     const sampler = new RaySampler({
       ...{ tokenizer, limits, cacheTokens, workers: shim.workers.length, vocabSize: config.vocabSize },
       eosIds: tokenizer?.eosIds ?? own,
       maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, cacheTokens),
-      regimeEnd: scaling.type === "longrope" ? scaling.originalPositions : null,
+      regimeEnd: regime?.type === "longrope" ? regime.end : null,
       round: (messages) => this.#exclusive(() => this.#call("sample", (rank) => messages[rank]!)),
     });
     this.#stats = () => sampler.stats();
@@ -215,8 +220,8 @@ export class RayModel implements Model {
     heads: readonly HeadName[],
     { micro, onMicroBatch }: Pick<ForwardOptions, "micro" | "onMicroBatch">,
   ): AsyncIterable<readonly (Block | null)[]> {
-    const { config } = this;
-    const rounds: Round[] = divide(rows, { micro, config, workers: this.#parts.shim.workers.length });
+    const { config, regime, shim } = this.#parts;
+    const rounds: Round[] = divide(rows, { micro, regime, workers: shim.workers.length });
     for (const [done, round] of rounds.entries()) {
       onMicroBatch?.(done, rounds.length);
       const blocks = round.map((indices) => layOut(rows, indices, { heads, vocabSize: config.vocabSize }));
@@ -254,6 +259,11 @@ const counted = z.partialRecord(headNames, z.instanceof(Float32Array));
 
 /** What keys and values may take on a worker unless said otherwise. */
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
+
+function configOf({ raw, family, head }: AnyModelConfig, format: SaveFormat, isUntied: boolean): string {
+  const saved = isUntied ? { ...raw, tie_word_embeddings: false } : raw;
+  return configText(withHead(parseConfig(saved, `the config.json of this ${family} model`), head), format);
+}
 
 const idle: SamplerStats = {
   ...{ running: 0, waiting: 0, cachedTokens: 0, cacheTokens: 0, promptTokens: 0, reusedTokens: 0 },

@@ -29,6 +29,8 @@ export type GroupSpec = {
   readonly init: Readonly<Record<string, unknown>>;
   readonly local: Readonly<Record<string, unknown>>;
   readonly env: Readonly<Record<string, string>>;
+  /** Its workers take the place of others, whose node may have been lost: a cluster that is too small is waited for. */
+  readonly isReplacing: boolean;
   readonly startMs: number;
   /** How long workers wait for each other. */
   readonly collectiveMs: number;
@@ -41,14 +43,18 @@ export type WorkerPlace = { readonly pid: number; readonly host: string; readonl
 
 type Pending = { resolve(value: unknown): void; reject(error: Error): void; readonly timer: NodeJS.Timeout };
 
+/** What came of a verb, by those who did it and by those who refused. */
+type Answers = { readonly done: Readonly<Record<string, unknown>>[]; readonly refused: readonly string[] };
+
 const place = z.object({ pid: z.number(), host: z.string(), node: z.string() });
 const failure = z.object({ type: z.string(), message: z.string(), trace: z.string(), rank: z.number().optional() });
 const frame = z.union([
-  z.object({ event: z.literal("lost"), rank: z.number(), why: z.string(), ...place.shape }),
+  z.object({ event: z.literal("lost"), kind: z.string(), rank: z.number(), why: z.string(), ...place.shape }),
   z.object({ id: z.number(), error: failure }),
   z.object({ id: z.number(), ok: z.unknown() }),
 ]);
 const started = z.object({ workers: z.array(place), address: z.string() });
+const served = z.object({ servers: z.array(place).nullable() });
 const answer = z.union([z.object({ refused: z.string() }), z.object({ ok: z.record(z.string(), z.unknown()) })]);
 
 export class Shim {
@@ -57,10 +63,12 @@ export class Shim {
   readonly #ended: Promise<void>;
   readonly #collectiveMs: number;
   #workers: readonly WorkerPlace[] = [];
+  #servers: readonly WorkerPlace[] = [];
   #address = "";
   #queue: Promise<unknown> = Promise.resolve();
   #next = 0;
   #lost: EngineLost | null = null;
+  readonly #losing = new AbortController();
   #isClosing = false;
   #printed = "";
 
@@ -124,6 +132,7 @@ export class Shim {
       return shim;
     } catch (error) {
       await shim.close();
+      signal.throwIfAborted();
       throw error;
     } finally {
       signal.removeEventListener("abort", abort);
@@ -154,21 +163,52 @@ export class Shim {
     return result;
   }
 
+  /** Find places for servers beside the workers; whether there are any, for they need a program that may not be there. */
+  async serve(request: object, limitMs: number): Promise<boolean> {
+    const reply = await this.#ask({ op: "serve", ...request, timeout: limitMs / 1000 }, "serve", limitMs + 30_000);
+    const { servers } = served.parse(reply);
+    this.#servers = servers ?? [];
+    return servers !== null;
+  }
+
+  /** Send a verb to every server. */
+  async callServers(
+    verb: string,
+    message: object,
+    limitMs: number,
+  ): Promise<readonly Readonly<Record<string, unknown>>[]> {
+    const args = this.#servers.map(() => pack(message));
+    const { done, refused } = await this.#relay({ op: "call_servers", verb, args }, verb, limitMs);
+    if (refused.length > 0) throw new UserError(refused[0]);
+    return done;
+  }
+
+  /** Aborted, with an `EngineLost`, when the group is lost. */
+  get lost(): AbortSignal {
+    return this.#losing.signal;
+  }
+
   async #callNow(verb: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
     invariant(messages.length === this.#workers.length, "every worker gets every verb");
     // Workers that wait for each other say so first; this is for those that wait for nothing.
     const limitMs = 2 * this.#collectiveMs + 30_000;
-    const reply = await this.#ask({ op: "call", verb, args: messages.map(pack) }, verb, limitMs);
+    const { done, refused } = await this.#relay({ op: "call", verb, args: messages.map(pack) }, verb, limitMs);
+    if (refused.length === 0) return done;
+    // Workers that did it and workers that did not have different weights now, unless they only read.
+    if (done.length > 0 && verb !== "load" && verb !== "describe") this.#lose(refused[0]!);
+    throw this.#lost ?? new UserError(refused[0]);
+  }
+
+  /** What the others did, and what was refused. */
+  async #relay(request: object, verb: string, limitMs: number): Promise<Answers> {
+    const reply = await this.#ask(request, verb, limitMs);
     const answers = z
       .array(z.instanceof(Uint8Array))
       .parse(reply)
       .map((data) => answer.parse(unpack(data)));
     const done = answers.flatMap((one) => ("ok" in one ? [one.ok] : []));
     const refused = answers.flatMap((one) => ("refused" in one ? [one.refused] : []));
-    if (refused.length === 0) return done;
-    // Workers that did it and workers that did not have different weights now, unless they only opened a model.
-    if (done.length > 0 && verb !== "load") this.#lose(refused[0]!);
-    throw this.#lost ?? new UserError(refused[0]);
+    return { done, refused };
   }
 
   /** End the workers and the shim; settles when they are gone. */
@@ -194,7 +234,8 @@ export class Shim {
 
   #hear(message: z.infer<typeof frame>): void {
     if ("event" in message) {
-      this.#lose(`${nameOf(message.rank, message)} was lost: ${firstLine(message.why)}`);
+      const why = firstLine(message.why);
+      this.#lose(`${nameOf(message.rank, message, message.kind)} was lost: ${why}${adviceOn(why)}`);
       return;
     }
     const pending = this.#pending.get(message.id);
@@ -226,6 +267,7 @@ export class Shim {
     if (this.#lost !== null) return;
     this.#lost = new EngineLost(this.#isClosing ? "The engine was closed." : message);
     for (const id of [...this.#pending.keys()]) this.#settle(id).reject(this.#lost);
+    this.#losing.abort(this.#lost);
     this.#child.stdin?.end(); // the others are of no use alone
   }
 }
@@ -238,20 +280,37 @@ const LAST_WORDS_MS = 1000;
 
 function describe({ type, message }: z.infer<typeof failure>, where: string): string {
   const first = firstLine(message);
-  if (/gloo|nccl/i.test(first)) return `${where} has lost its connection to another worker: ${first}`;
-  return `${where} stopped with ${type}: ${first}${advice[type] ?? ""}`;
+  if (/gloo|nccl/i.test(message)) return `${where} has lost its connection to another worker: ${first}`;
+  if (/running low on memory/.test(first)) return `Ray ended a worker to save its machine: ${first}${LESS}`;
+  if (STORE_IS_FULL.test(type)) return `Ray's object store is full: ${first}${MORE_STORE}`;
+  return `${where} stopped with ${type}: ${first}${adviceOn(`${type} ${first}`)}`;
 }
 
-const advice: Readonly<Record<string, string | undefined>> = {
-  OutOfMemoryError: " Lower the tokens of a micro-batch, use more workers, or turn gradient checkpointing on.",
-  ObjectStoreFullError: " Give Ray more `object_store_memory`, or lower the tokens of a micro-batch.",
-};
+const STORE_IS_FULL = /^(ObjectStoreFullError|OutOfDiskError)$/;
+const MORE_STORE =
+  " Give it more (`ray_kwargs.ray_init.object_store_memory`, bytes), free the disk under Ray's temporary folder, or lower " +
+  "the tokens of a micro-batch.";
 
-function nameOf(rank: number, at: WorkerPlace | undefined): string {
-  return at === undefined ? `Worker ${rank}` : `Worker ${rank} (process ${at.pid} on ${at.host})`;
+const LESS = " Lower the tokens of a micro-batch, use more workers, or turn gradient checkpointing on.";
+
+/** What can be done about memory that was not enough, on a GPU or in the machine. */
+function adviceOn(why: string): string {
+  return /OutOfMemory|out of memory|can't allocate memory|not enough memory|low on memory/i.test(why) ? LESS : "";
 }
 
-/** Ray's messages go on with tables and advice of its own. */
+function nameOf(rank: number, at: WorkerPlace | undefined, kind = "Worker"): string {
+  return at === undefined ? `${kind} ${rank}` : `${kind} ${rank} (process ${at.pid} on ${at.host})`;
+}
+
+/**
+ * What a message begins with, as a sentence: Ray's go on with tables and advice of its own, and PyTorch's begin with a
+ * place in its source.
+ */
 function firstLine(text: string): string {
-  return text.trim().split("\n")[0]!.slice(0, 400);
+  const [line = ""] = text
+    .trim()
+    .replace(/^\[[^\]]*\] */, "")
+    .split("\n");
+  const said = line.trimEnd().slice(0, 400);
+  return /[.!?]$/.test(said) ? said : `${said}.`;
 }

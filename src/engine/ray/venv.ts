@@ -20,7 +20,7 @@ export type PythonOptions = {
   readonly environments?: string;
   /** Told what is being done, a line at a time. */
   readonly onProgress?: (line: string) => void;
-  /** Breaks off what is being done. */
+  /** Breaks off what is being done, the start of an engine included. */
   readonly signal?: AbortSignal;
 };
 

@@ -1,0 +1,85 @@
+"""A Ray cluster: one that is there, or one of its own on this machine.
+
+Ray gives each step of a start some 30 seconds, which a busy machine may not keep. A start that makes headway is waited
+for here until the deadline of the engine, and one that came to nothing is tried once more.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_QUIET = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+
+
+def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seconds: float) -> None:
+    """Start a cluster on this machine; everything in it inherits this process's environment."""
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # training is what this machine is to do, and Ray's default is 15
+    for name, value in _patience(seconds).items():
+        os.environ.setdefault(name, str(value))
+    os.environ.update(env)
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(_PACKAGE), os.environ.get("PYTHONPATH", "")])
+    import ray
+
+    deadline = time.monotonic() + seconds
+    _wait_for_node(deadline)
+    settings = {**_QUIET, **local, **init}
+    try:
+        ray.init("local", include_dashboard=False, **settings)
+    except Exception as error:
+        if "timed out" not in str(error).lower() or time.monotonic() > deadline - seconds / 2:
+            raise
+        print(f"Ray did not start in time ({error}); once more.", file=sys.stderr)
+        ray.shutdown()
+        ray.init("local", include_dashboard=False, **settings)
+
+
+def join(address: str, init: dict[str, Any], env: dict[str, str]) -> None:
+    """Become a driver of the cluster at an address; its workers are sent this package."""
+    if "RAY_AUTH_TOKEN" in os.environ:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    import ray
+
+    given = init.get("runtime_env", {})
+    environment = {**given, "env_vars": {**env, **given.get("env_vars", {})}}
+    environment["py_modules"] = [*given.get("py_modules", []), _PACKAGE]
+    ray.init(address, **{**_QUIET, **init, "runtime_env": environment})
+
+
+def _patience(seconds: float) -> dict[str, int]:
+    """Ray's own limits. A raylet of this machine that does not answer is busy; if it is dead its workers are, too."""
+    most = int(seconds)
+    return {
+        "RAY_gcs_server_port_wait_time_s": most,
+        "RAY_gcs_rpc_server_connect_timeout_s": most,
+        "RAY_py_gcs_connect_timeout_s": most,
+        "RAY_raylet_start_wait_time_s": most,
+        "RAY_worker_register_timeout_seconds": most,
+        "RAY_agent_register_timeout_ms": 1000 * most,
+        "RAY_health_check_timeout_ms": 60_000,
+        "RAY_health_check_failure_threshold": 10,
+    }
+
+
+def _wait_for_node(deadline: float) -> None:
+    """Ray 2.60 asks for the node that it starts for 30 seconds, which no setting changes: let each question wait."""
+    from ray._private import services
+
+    ask = services.get_node
+
+    def ask_patiently(*args: Any) -> Any:
+        while True:
+            try:
+                return ask(*args)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    services.get_node = ask_patiently

@@ -1,0 +1,168 @@
+"""A Ray actor around a server of vLLM, which runs as a process of its own, of a Python of its own if need be.
+
+The actor starts it, says where it listens, and tells of its end; requests go to it over HTTP. It has no resources of
+Ray's: it stands on the node of workers, and uses their GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from typing import Any
+
+import ray
+
+from . import frames
+from .manifest import check_manifest
+from .refusal import Refusal
+
+Message = dict[str, Any]
+_FIND = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('vllm') else 1)"
+
+
+def place(a: Message, workers: list[Message]) -> list[Any]:
+    """An actor for each server: on GPUs one for every `parallel` workers of a node, else one on each node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from .host import CONCURRENCY_GROUPS
+
+    make = ray.remote(max_restarts=0, max_task_retries=0, num_cpus=0, concurrency_groups=CONCURRENCY_GROUPS)(VllmHost)
+    nodes: dict[str, list[str]] = {}
+    for worker in workers:
+        nodes.setdefault(worker["node"], []).extend(str(gpu) for gpu in worker["gpus"])
+    hosts = []
+    for node, gpus in nodes.items():
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        shares = [gpus[i : i + a["parallel"]] for i in range(0, len(gpus), a["parallel"])] or [[]]
+        there = make.options(scheduling_strategy=strategy)
+        hosts += [there.remote(a["python"], share, a["isLocal"]) for share in shares]
+    return hosts
+
+
+class VllmHost:
+    """What runs in the actor's process."""
+
+    def __init__(self, python: str | None, gpus: list[str], is_local: bool) -> None:
+        self._python = python or sys.executable
+        self._is_local = is_local
+        self._gpus = gpus
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: deque[str] = deque(maxlen=200)
+        self._is_started = threading.Event()
+
+    def describe(self) -> Message:
+        """Who and where it is."""
+        context = ray.get_runtime_context()
+        return {"pid": os.getpid(), "host": socket.gethostname(), "node": context.get_node_id(), "gpus": self._gpus}
+
+    def has_vllm(self) -> bool:
+        """Whether this machine's Python has vLLM."""
+        try:
+            return subprocess.run([self._python, "-c", _FIND], capture_output=True, check=False).returncode == 0
+        except OSError as error:
+            raise Refusal(
+                f"{self._python} (TRAINYARD_VLLM_PYTHON) cannot be run on the machine {socket.gethostname()}: "
+                f"{error.strerror}. Name a Python that every node of the cluster has under this path."
+            ) from error
+
+    def call(self, verb: str, data: bytes) -> bytes:
+        """Do what a message asks; what the user can put right comes back as `refused`."""
+        try:
+            return frames.pack({"ok": getattr(self, f"_{verb}")(frames.unpack(data))})
+        except Refusal as refusal:
+            return frames.pack({"refused": str(refusal)})
+
+    def park(self) -> None:
+        """Ends, by an error that says how, when the server does."""
+        self._is_started.wait()
+        assert self._process is not None
+        code = self._process.wait()
+        raise RuntimeError(f"vLLM {_ending(code)}. {self._last_words()}")
+
+    def ping(self) -> None:
+        """Returns at once, unless the process is stopped."""
+
+    # ------------------------------------------------------------ verbs
+
+    def _start(self, a: Message) -> Message:
+        """Start the server and wait until it answers; the result is its address."""
+        host = "127.0.0.1" if self._is_local else ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            port = probe.getsockname()[1]
+        keeper = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
+        serve = [self._python, "-m", "vllm.entrypoints.cli.main", "serve", a["folder"]]
+        place = ["--host", host, "--port", str(port), "--middleware", "trainyard_worker.guard.Guard"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", keeper, *serve, *place, *a["options"]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment(a),
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        address = f"http://{host}:{port}"
+        self._wait(address, a["timeout"])
+        self._is_started.set()
+        return {"url": address, "pid": self._process.pid}
+
+    @staticmethod
+    def _verify(a: Message) -> Message:
+        """Check that this machine sees a folder as it was written."""
+        check_manifest(a["folder"])
+        return {}
+
+    # ------------------------------------------------------------ small things
+
+    def _environment(self, a: Message) -> dict[str, str]:
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"VLLM_SERVER_DEV_MODE": "1", "TRAINYARD_SERVER_KEY": a["key"], "PYTHONPATH": os.pathsep.join(paths)}
+        # Ray gives an actor without processors one thread.
+        threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
+        device = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus)} if self._gpus else threads
+        return {**a["env"], **os.environ, **own, **device}
+
+    def _listen(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.append(line.decode(errors="replace").rstrip())
+
+    def _wait(self, address: str, timeout: float) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + timeout
+        where = f"vLLM on the machine {socket.gethostname()}"
+        while time.monotonic() < deadline:
+            if (code := self._process.poll()) is not None:
+                time.sleep(0.2)  # for its last words
+                raise Refusal(f"{where} {_ending(code)} while it started. {self._last_words()}")
+            try:
+                with urllib.request.urlopen(f"{address}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.25)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        raise Refusal(
+            f"{where} did not start within {timeout:.0f} s (trainer.ray_wait_register_center_timeout). "
+            f"{self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        """The line of what it said that tells most."""
+        errors = [line for line in self._said if "Error" in line and " WARNING " not in line]
+        last = (errors or [line for line in self._said if line.strip()] or ["nothing"])[-1]
+        return f"It last said: {last.strip()[:500]}"
+
+
+def _ending(code: int) -> str:
+    """How the keeper, or the command as the keeper tells it, has ended."""
+    number = -code if code < 0 else code - 128
+    return f"was ended by signal {number}" if number > 0 else f"ended with exit code {code}"

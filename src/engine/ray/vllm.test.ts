@@ -1,0 +1,49 @@
+import { expect, test } from "vitest";
+import type { ServerSpec } from "../contract.ts";
+import { commandOptions } from "./vllm.ts";
+
+const spec: ServerSpec = {
+  ...{ dtype: "float32", maxLength: 640, maxSequences: 256, maxBatchedTokens: 512, hasPrefixCache: false },
+  ...{ memoryShare: 0.4, parallel: 2, isEager: false, options: {} },
+};
+
+/** What follows an option. */
+const after = (command: readonly string[], option: string) => command[command.indexOf(option) + 1];
+
+test("vLLM computes and cuts as the run says, gives log-probs of what it draws from, and has no defaults of its own", () => {
+  const command = commandOptions(spec, "cuda");
+  const values = ["--dtype", "--max-model-len", "--max-num-seqs", "--logprobs-mode", "--generation-config"];
+  expect(values.map((option) => after(command, option))).toEqual([
+    "float32",
+    "640",
+    "256",
+    "processed_logprobs",
+    "vllm",
+  ]);
+  expect(command).toContain("--no-enable-prefix-caching");
+});
+
+test("a pass of vLLM holds at least one sequence", () => {
+  expect(after(commandOptions(spec, "cpu"), "--max-num-batched-tokens")).toBe("640");
+  expect(after(commandOptions({ ...spec, maxBatchedTokens: 8192 }, "cpu"), "--max-num-batched-tokens")).toBe("8192");
+});
+
+test("GPUs are divided as the run says, and on a CPU there is nothing to divide and nothing to compile", () => {
+  const onGpus = commandOptions(spec, "cuda");
+  expect(after(onGpus, "--tensor-parallel-size")).toBe("2");
+  expect(after(onGpus, "--gpu-memory-utilization")).toBe("0.4");
+  expect(onGpus).toContain("--no-enforce-eager");
+  const onCpu = commandOptions(spec, "cpu");
+  expect(onCpu).toContain("--enforce-eager");
+  expect(onCpu.join(" ")).not.toMatch(/tensor-parallel|gpu-memory/);
+});
+
+test("further options replace ours, switches and dicts are written as vLLM reads them, and null is none", () => {
+  const options = { max_num_seqs: 8, disable_log_stats: true, hf_overrides: { a: 1 }, seed: null };
+  const command = commandOptions({ ...spec, options }, "cpu");
+  expect(command.filter((option) => option === "--max-num-seqs")).toHaveLength(1);
+  expect(after(command, "--max-num-seqs")).toBe("8");
+  expect(command).toContain("--disable-log-stats");
+  expect(after(command, "--hf-overrides")).toBe('{"a":1}');
+  expect(command).not.toContain("--seed");
+});

@@ -1,0 +1,90 @@
+import { afterEach, expect, test } from "vitest";
+import { type Answer, CallRecorder } from "../../test/call-recorder.ts";
+import { UserError } from "../util/errors.ts";
+import { Servers } from "./servers.ts";
+import { sampleFromSglang } from "./sglang.ts";
+
+const open: CallRecorder[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close();
+});
+
+async function serve(answer: Answer) {
+  const recorder = await CallRecorder.open({ "/generate": answer });
+  open.push(recorder);
+  const servers = new Servers({ baseUrls: [`${recorder.url}/v1`], setting: "base_url", pauseMs: 1, retryMs: 2000 });
+  return { recorder, servers };
+}
+
+const answer = (ids: readonly number[], finish: object) => ({
+  text: ids.join(""),
+  output_ids: ids,
+  meta_info: {
+    id: "r",
+    finish_reason: finish,
+    output_token_logprobs: ids.map((id, i) => [-0.5 * (i + 1), id, null]),
+    prompt_tokens: 2,
+    completion_tokens: ids.length,
+    cached_tokens: 1,
+  },
+});
+
+test("what is asked of SGLang is token ids and every setting, and what it says becomes samples", async () => {
+  const { recorder, servers } = await serve({
+    body: [answer([5, 6, 2], { type: "stop", matched: 2 }), answer([7, 8], { type: "length", length: 2 })],
+  });
+  const seen: number[] = [];
+  const { samples, cachedTokens } = await sampleFromSglang(servers, {
+    ...{ prompt: Int32Array.of(3, 4), n: 2, maxNewTokens: 9, temperature: 0.7, topP: 0.9, seed: 5, stopIds: [2] },
+    onSample: ({ index }) => seen.push(index),
+  });
+  expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
+    [
+      "/generate",
+      {
+        input_ids: [3, 4],
+        sampling_params: {
+          ...{ n: 2, max_new_tokens: 9, min_new_tokens: 0, temperature: 0.7, top_p: 0.9, min_p: 0, top_k: -1 },
+          ...{ repetition_penalty: 1, presence_penalty: 0, frequency_penalty: 0, ignore_eos: false },
+          stop_token_ids: [2],
+        },
+        return_logprob: true,
+      },
+    ],
+  ]);
+  expect(samples).toEqual([
+    { index: 0, text: "562", top: [], ids: [5, 6, 2], logprobs: [-0.5, -1, -1.5], finishReason: "stop", stopReason: 2 },
+    { index: 1, text: "78", top: [], ids: [7, 8], logprobs: [-0.5, -1], finishReason: "length", stopReason: null },
+  ]);
+  expect([seen, cachedTokens]).toEqual([[0, 1], 1]);
+});
+
+test("one sample comes without a list around it", async () => {
+  const { servers } = await serve({ body: answer([5], { type: "stop", matched: 5 }) });
+  const { samples } = await sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3 });
+  expect(samples.map(({ ids }) => ids)).toEqual([[5]]);
+});
+
+test("a request that SGLang breaks off is sent again", async () => {
+  let count = 0;
+  const { recorder, servers } = await serve(() => ({
+    body: answer([5], ++count < 3 ? { type: "abort", message: "weights change" } : { type: "stop", matched: 5 }),
+  }));
+  await sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3 });
+  expect(recorder.calls).toHaveLength(3);
+});
+
+test("an answer of something else is a message with the way out", async () => {
+  const { servers } = await serve({ body: { choices: [] } });
+  const sampling = sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3 });
+  await expect(sampling).rejects.toThrow(UserError);
+  await expect(sampling).rejects.toThrow(/Check base_url/);
+});
+
+test("a request that is given up ends at once", async () => {
+  const { servers } = await serve(() => new Promise(() => {}));
+  const controller = new AbortController();
+  const sampling = sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3, signal: controller.signal });
+  setTimeout(() => controller.abort(new Error("enough")), 50);
+  await expect(sampling).rejects.toThrow("enough");
+});

@@ -1,0 +1,158 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { type Answer, CallRecorder } from "../../test/call-recorder.ts";
+import { UserError } from "../util/errors.ts";
+import { giveWeights, precisionOf, type ServerKind } from "./weight-sync.ts";
+
+const open: CallRecorder[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close();
+});
+
+async function serve(kind: ServerKind, answers: Readonly<Record<string, Answer>>) {
+  const recorder = await CallRecorder.open(answers);
+  open.push(recorder);
+  return { recorder, server: { url: `${recorder.url}/v1`, kind, apiKey: "k", setting: "base_url" } };
+}
+
+const ok: Answer = { body: {} };
+const weights = { folder: "/run/rollout_weights/3", version: "a-3", model: "m", token: 7 };
+const vllm: Readonly<Record<string, Answer>> = {
+  "/pause?mode=wait&clear_cache=false": { body: { status: "paused" } },
+  "/collective_rpc": { body: { results: [null] } },
+  "/reset_prefix_cache": { body: { success: true } },
+  "/update_weight_version": { body: { success: true } },
+  "/resume": { body: { status: "resumed" } },
+  "/weight_info": { body: { weight_version: "a-3" } },
+  "/v1/completions": { body: { choices: [] } },
+};
+const sglang: Readonly<Record<string, Answer>> = {
+  "/update_weights_from_disk": { body: { success: true, message: "done", num_paused_requests: 0 } },
+  "/flush_cache": { body: "Cache flushed." },
+  "/get_weight_version": { body: { weight_version: "a-3" } },
+  "/generate": { body: { text: "" } },
+};
+
+describe("new weights", () => {
+  test("reach vLLM while it is paused, and it draws a token of them with an empty cache", async () => {
+    const { recorder, server } = await serve("vllm", vllm);
+    await giveWeights(server, weights);
+    expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
+      ["/pause?mode=wait&clear_cache=false", {}],
+      ["/collective_rpc", { method: "reload_weights", kwargs: { weights_path: "/run/rollout_weights/3" } }],
+      ["/reset_prefix_cache", {}],
+      ["/update_weight_version", { new_version: "a-3" }],
+      ["/resume", {}],
+      ["/weight_info", undefined],
+      ["/v1/completions", { model: "m", prompt: [7], max_tokens: 1, temperature: 0 }],
+    ]);
+    expect(new Set(recorder.calls.map(({ authorization }) => authorization))).toEqual(new Set(["Bearer k"]));
+  });
+
+  test("reach SGLang by its own calls", async () => {
+    const { recorder, server } = await serve("sglang", sglang);
+    await giveWeights(server, weights);
+    expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
+      ["/update_weights_from_disk", { model_path: "/run/rollout_weights/3", weight_version: "a-3", flush_cache: true }],
+      ["/flush_cache", {}],
+      ["/get_weight_version", undefined],
+      ["/generate", { input_ids: [7], sampling_params: { max_new_tokens: 1, temperature: 0 } }],
+    ]);
+  });
+
+  test("reach `trainyard serve` by one call", async () => {
+    const { recorder, server } = await serve("trainyard", { "/reload_weights": ok });
+    await giveWeights(server, weights);
+    expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
+      ["/reload_weights", { path: "/run/rollout_weights/3" }],
+    ]);
+  });
+
+  test("are taken without a version by servers that know none", async () => {
+    const { "/update_weight_version": _, "/weight_info": __, ...older } = vllm;
+    const { server } = await serve("vllm", older);
+    await expect(giveWeights(server, weights)).resolves.toBeUndefined();
+  });
+
+  const refusals: readonly [string, ServerKind, Readonly<Record<string, Answer>>, RegExp][] = [
+    ["a vLLM without its RL paths", "vllm", {}, /\/pause \(404\).*VLLM_SERVER_DEV_MODE=1/],
+    [
+      "a vLLM that does not see the folder",
+      "vllm",
+      { ...vllm, "/collective_rpc": { status: 500, body: { error: { message: "Repo id must be in the form" } } } },
+      /\/collective_rpc \(500\): Repo id must be.*same path/,
+    ],
+    [
+      "a vLLM whose engine has died of the new weights",
+      "vllm",
+      { ...vllm, "/v1/completions": { status: 500, body: { error: { message: "EngineCore encountered an issue" } } } },
+      /EngineCore encountered an issue/,
+    ],
+    [
+      "a vLLM that another run gives weights",
+      "vllm",
+      { ...vllm, "/weight_info": { body: { weight_version: "b-9" } } },
+      /given version a-3 and names b-9/,
+    ],
+    [
+      "an SGLang that cannot load them",
+      "sglang",
+      { ...sglang, "/update_weights_from_disk": { body: { success: false, message: "shapes differ" } } },
+      /\/update_weights_from_disk: shapes differ/,
+    ],
+    [
+      "an SGLang whose cache is in use",
+      "sglang",
+      { ...sglang, "/flush_cache": { status: 400, body: "not flushed" } },
+      /\/flush_cache \(400\)/,
+    ],
+    ["a server that wants another key", "trainyard", { "/reload_weights": { status: 401, body: "no" } }, /key/],
+  ];
+  for (const [name, kind, answers, message] of refusals) {
+    test(`are refused in words for ${name}`, async () => {
+      const { server } = await serve(kind, answers);
+      const giving = giveWeights(server, weights);
+      await expect(giving).rejects.toThrow(UserError);
+      await expect(giving).rejects.toThrow(message);
+    });
+  }
+
+  test("that vLLM refuses leave it running on", async () => {
+    const { recorder, server } = await serve("vllm", { ...vllm, "/collective_rpc": { status: 500, body: {} } });
+    await expect(giveWeights(server, weights)).rejects.toThrow(UserError);
+    expect(recorder.calls.at(-1)?.path).toBe("/resume");
+  });
+
+  test("wait for a cache of vLLM that is in use for a moment", async () => {
+    let asked = 0;
+    const { server } = await serve("vllm", {
+      ...vllm,
+      "/reset_prefix_cache": () => ({ body: { success: ++asked > 2 } }),
+    });
+    await giveWeights(server, weights);
+    expect(asked).toBe(3);
+  });
+
+  test("for a server that is gone are a message with its address", async () => {
+    const { recorder, server } = await serve("vllm", vllm);
+    await recorder.close();
+    open.pop();
+    await expect(giveWeights(server, weights)).rejects.toThrow(/\/pause.*does not answer: ECONNREFUSED/);
+  });
+});
+
+describe("the precision of a server", () => {
+  const info = { vllm_config: { model_config: { dtype: "torch.float32", logprobs_mode: "raw_logprobs" } } };
+  const cases: readonly [string, ServerKind, Readonly<Record<string, Answer>>, string | null, string | null][] = [
+    ["vLLM", "vllm", { "/server_info?config_format=json": { body: info } }, "float32", "raw_logprobs"],
+    ["vLLM that does not tell", "vllm", {}, null, null],
+    ["SGLang", "sglang", { "/server_info": { body: { dtype: "bfloat16" } } }, "bfloat16", null],
+    ["older SGLang", "sglang", { "/get_server_info": { body: { dtype: "float32" } } }, "float32", null],
+    ["`trainyard serve`", "trainyard", {}, null, null],
+  ];
+  for (const [name, kind, answers, dtype, logprobsMode] of cases) {
+    test(`is read from ${name}`, async () => {
+      const { server } = await serve(kind, answers);
+      expect(await precisionOf(server)).toEqual({ dtype, logprobsMode });
+    });
+  }
+});

@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { parseOverride } from "../config/overrides.ts";
+import { resolve } from "../config/resolve.ts";
+import { sftSchema } from "../config/sft.ts";
+import { learningRate } from "../nn/schedule.ts";
+import { scheduleOf } from "./course.ts";
+
+const rates = (totalSteps: number, ...keys: string[]): number[] => {
+  const given = ["model.path=m", "optim.lr_scheduler_type=cosine", "optim.min_lr_ratio=0.1", ...keys];
+  const { config } = resolve(sftSchema, [given.map(parseOverride)], { home: "/", env: {} });
+  const schedule = scheduleOf(config.optim, totalSteps);
+  return Array.from({ length: 40 }, (_, step) => learningRate(schedule, step));
+};
+
+test("a rate that has to be at its lowest by a step is that of a run of so many, however long the run is", () => {
+  for (const warmUp of [0, 5])
+    expect(rates(40, "optim.lr_decay_steps=20", `optim.lr_warmup_steps=${warmUp}`)).toEqual(
+      rates(20, `optim.lr_warmup_steps=${warmUp}`),
+    );
+  const short = rates(40, "optim.lr_decay_steps=20");
+  expect(short[19]).toBeGreaterThan(short[20]!);
+  expect(new Set(short.slice(20))).toEqual(new Set([short[20]]));
+});

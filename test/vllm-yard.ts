@@ -1,0 +1,95 @@
+/** What tests of rollouts from vLLM need: an interpreter that has it, a model that it takes, and a server of it. */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { fileURLToPath } from "node:url";
+import { parseOverride } from "../src/config/overrides.ts";
+import { ppoSchema } from "../src/config/ppo.ts";
+import { resolve } from "../src/config/resolve.ts";
+import type { RewardFunction } from "../src/rewards/reward.ts";
+import { trainRl } from "../src/train/rl.ts";
+import { setLevel } from "../src/util/log.ts";
+import { charConfig, sevens, type Yard } from "./rl-yard.ts";
+import { pause } from "./sandbox.ts";
+
+const keeper = fileURLToPath(new URL("../python/trainyard_worker/keeper.py", import.meta.url));
+
+/** An interpreter that may have vllm. */
+export const vllmPython: string = process.env.TRAINYARD_VLLM_PYTHON ?? "";
+
+const find = "import sys; from importlib.util import find_spec as f; sys.exit(not f('vllm'))";
+
+/** Whether vLLM can run here. */
+export const hasVllm: boolean = vllmPython !== "" && spawnSync(vllmPython, ["-c", find]).status === 0;
+
+/** Heads as vLLM's attention wants them on a CPU, and a head that is the embedding. */
+export const vllmConfig = {
+  ...charConfig,
+  ...{ hidden_size: 64, intermediate_size: 96, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 32 },
+  tie_word_embeddings: true,
+};
+
+/** Start vLLM on a model in a process of its own; the result is its address. */
+export async function serveVllm(model: string): Promise<{ readonly url: string; readonly server: ChildProcess }> {
+  const port = await freePort();
+  const options = ["--dtype", "float32", "--max-model-len", "64", "--max-num-seqs", "32", "--enforce-eager"];
+  const modes = ["--logprobs-mode", "processed_logprobs"];
+  const address = ["--host", "127.0.0.1", "--port", String(port)];
+  const command = [vllmPython, "-m", "vllm.entrypoints.cli.main", "serve", model, ...address, ...options, ...modes];
+  // Kept, so that it ends with this process however that ends.
+  const server = spawn(vllmPython, ["-P", keeper, ...command], {
+    stdio: ["pipe", "pipe", "pipe"],
+    env: {
+      ...process.env,
+      ...{ VLLM_SERVER_DEV_MODE: "1", VLLM_CPU_KVCACHE_SPACE: "1", VLLM_NO_USAGE_STATS: "1", HF_HUB_OFFLINE: "1" },
+      VLLM_CPU_OMP_THREADS_BIND: "nobind",
+    },
+  });
+  let said = "";
+  for (const stream of [server.stdout, server.stderr]) stream.on("data", (bytes: Buffer) => (said += bytes));
+  const url = `http://127.0.0.1:${port}`;
+  while (
+    !(await fetch(`${url}/health`).then(
+      ({ ok }) => ok,
+      () => false,
+    ))
+  ) {
+    if (server.exitCode !== null || server.signalCode !== null) throw new Error(`vLLM ended: ${said.slice(-2000)}`);
+    await pause(200);
+  }
+  return { url, server };
+}
+
+/** End a server, and wait until it has ended. */
+export async function endServer(server: ChildProcess): Promise<void> {
+  server.stdin?.end();
+  if (server.exitCode === null && server.signalCode === null) await once(server, "exit");
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const address = probe.address();
+  probe.close();
+  await once(probe, "close");
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+/** Train in this process with variables of the environment; the result is the run's metrics. */
+export async function playWith(
+  yard: Yard,
+  run: string,
+  overrides: readonly string[],
+  env: Readonly<Record<string, string>>,
+  reward: RewardFunction = sevens,
+): Promise<Record<string, number>[]> {
+  const { config } = resolve(ppoSchema, [yard.keys(run, overrides).map(parseOverride)], { home: "/", env });
+  const custom = { ...config.custom_reward_function, function: { kind: "function", run: reward } as const };
+  setLevel("quiet");
+  try {
+    await trainRl({ ...config, custom_reward_function: custom }, { signal: AbortSignal.any([]), env });
+  } finally {
+    setLevel("info");
+  }
+  return await yard.metrics(run);
+}
