@@ -46,7 +46,10 @@ describe.skipIf(!has("bash"))("in bash (skipped where there is none)", () => {
       ["ppo", "actor_rollout_ref.r"],
       ["actor_rollout_ref.rollout.", "actor_rollout_ref.ref."],
     ],
-    [["ppo", "actor_rollout_ref.rollout.n"], ["actor_rollout_ref.rollout.n="]],
+    [
+      ["ppo", "actor_rollout_ref.rollout.n"],
+      ["actor_rollout_ref.rollout.n=", "actor_rollout_ref.rollout.name="],
+    ],
     [
       ["sft", "optim.lr_w"],
       ["optim.lr_warmup_steps=", "optim.lr_warmup_steps_ratio="],
