@@ -57,8 +57,9 @@ export async function benchScale(options: BenchOptions, print: (figure: Figure) 
     ...simulated.map(({ workers, seconds }) => alike(`simulated step on ${workers}`, "s", seconds)),
   ];
   for (const made of figures) print(made);
+  const versions = { node: process.versions.node };
   const notes = ["docs/scale.md says what is measured here, what is simulated, and what is assumed."];
-  return { figures: figures.map((made) => ({ figure: made, remark: "" })), notes, versions: {}, isComplete: true };
+  return { figures: figures.map((made) => ({ figure: made, remark: "" })), notes, versions, isComplete: true };
 }
 
 /** A job for so many workers, each with the same number of sequences. */
@@ -124,7 +125,7 @@ ${calls.map(({ workers, seconds }) => `| ${workers} | ${ms(seconds)} ms |`).join
 
 The line through them is ${ms(fixed)} ms and ${ms(each)} ms for each worker. A call carries the token ids, positions and targets of [64 x 128] tokens, divided among the workers. More workers than processors share them here, so the second number is rather too high.
 
-A step takes ${rounded(step, 3)} s on one worker and ${rounded(both, 3)} s on two, which have a processor each and the memory in common. Single steps on one worker differ by ${percent(spread, 1)} (the standard deviation of their logarithms).
+A step takes ${rounded(step, 3)} s on one worker and ${rounded(both, 3)} s on two, which have a processor each and the memory in common. Single steps on one worker differ by ${percent(spread, 1)} (the standard deviation of their logarithms). The simulation has ${rounded(simulated[1]!.seconds, 3)} s for two: the rest is what two processes on one machine take from each other, its memory above all, and is not carried over to more machines.
 
 ## Simulated
 
