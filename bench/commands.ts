@@ -35,6 +35,7 @@ export function pythonOf(environment: Environment): string {
     torch: process.env.TRAINYARD_PYTHON || process.env.TRAINYARD_TEST_PYTHON,
     llama: process.env.TRAINYARD_LLAMA_PYTHON,
     trl: process.env.TRAINYARD_TRL_PYTHON,
+    vllm: process.env.TRAINYARD_VLLM_PYTHON,
   };
   return given[environment] || ensureVenv(environment);
 }

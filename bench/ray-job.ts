@@ -14,3 +14,10 @@ export type RayJob = z.infer<typeof rayJobSchema>;
 /** The answer of `ray-calls.ts`: what each of many calls took. */
 export const callTimesSchema = z.object({ milliseconds: z.array(z.number()) });
 export type CallTimes = z.infer<typeof callTimesSchema>;
+
+/** The job of `ray-handover.ts`. */
+export const handoverJobSchema = rayJobSchema.extend({ vllmPython: z.string() });
+
+/** The answer of `ray-handover.ts`: what each of some hand-overs of weights took. */
+export const handoverTimesSchema = z.object({ seconds: z.array(z.number()) });
+export type HandoverTimes = z.infer<typeof handoverTimesSchema>;

@@ -1,16 +1,17 @@
 /**
  * What does the Ray engine cost? A training step on two workers of one thread each, against the same loop as one plain
- * script of torch: FSDP2 over gloo, two processes, no Ray and no controller. And a call that carries tensors and does
- * nothing.
+ * script of torch: FSDP2 over gloo, two processes, no Ray and no controller. A call that carries tensors and does
+ * nothing. And, with --peers, what it takes to hand new weights to vLLM.
  *
  * The two sides take turns step by step, and figures are given only if losses and gradient norms agree.
  */
+import type { ZodType } from "zod";
 import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
 import { peerCommand, pythonOf, sourceCommand } from "./commands.ts";
 import { type Figure, figure, median } from "./figures.ts";
 import { minimind2Small, modelFolder } from "./models.ts";
-import { type CallTimes, callTimesSchema, type RayJob } from "./ray-job.ts";
+import { type CallTimes, callTimesSchema, type HandoverTimes, handoverTimesSchema, type RayJob } from "./ray-job.ts";
 import type { Report } from "./results.ts";
 import { Side } from "./side.ts";
 import type { BenchOptions } from "./train.ts";
@@ -21,8 +22,8 @@ import { takeTurns } from "./turns.ts";
 const size = { rows: 64, time: 96, microRows: 16 };
 const warmUp = 1;
 const label = `${minimind2Small.name} ${size.rows}x${size.time} ray`;
-/** What a step may take of the plain script's, and a call in milliseconds. */
-const aims = { step: 1.05, callMs: 5 };
+/** What a step may take of the plain script's, a call in milliseconds, and a hand-over in seconds. */
+const aims = { step: 1.05, callMs: 5, handover: 2 };
 
 /** Measure; each figure is handed to `print` as soon as it is known. */
 export async function benchRay(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
@@ -46,7 +47,17 @@ export async function benchRay(options: BenchOptions, print: (figure: Figure) =>
     print(made);
     figures.push({ figure: made, remark });
   };
-  for (const made of callFigures(await callsOf(job))) add(made, remarkOnCall(made));
+  for (const made of callFigures(await answerOf("ray-calls.ts", job, callTimesSchema)))
+    add(made, underAim(made, aims.callMs));
+  if (options.hasPeers) {
+    const handover = { ...job, vllmPython: pythonOf("vllm") };
+    say(
+      "New weights: after an optimizer step on two workers they are written to a folder, checked and loaded by vLLM on the CPU, " +
+        "which then draws a token; 10 times.",
+    );
+    const times = await answerOf("ray-handover.ts", handover, handoverTimesSchema);
+    for (const made of handoverFigures(times)) add(made, underAim(made, aims.handover));
+  }
 
   const entrants = [{ name: "ours", command: sourceCommand("ray-worker.ts"), job }];
   if (options.hasPeers) entrants.push({ name: "torch-fsdp2", command: peerCommand(python, "ray_fsdp2.py"), job });
@@ -63,10 +74,11 @@ export async function benchRay(options: BenchOptions, print: (figure: Figure) =>
   return { figures, notes, versions, isComplete: outcomes.every(({ failure }) => failure === null) };
 }
 
-async function callsOf(job: RayJob): Promise<CallTimes> {
-  const side = await Side.start("calls", sourceCommand("ray-calls.ts"), job);
+/** One question to a side of its own. */
+async function answerOf<T>(file: string, job: RayJob, schema: ZodType<T>): Promise<T> {
+  const side = await Side.start(file, sourceCommand(file), job);
   try {
-    return await side.ask("calls", callTimesSchema);
+    return await side.ask("measure", schema);
   } finally {
     await side.stop();
   }
@@ -79,11 +91,18 @@ function callFigures({ milliseconds }: CallTimes): Figure[] {
   return [alone("median", median(sorted)), alone("95 %", sorted[Math.floor(0.95 * sorted.length)]!)];
 }
 
-const remarkOnCall = ({ ours }: Figure): string =>
-  ours < aims.callMs ? `under ${aims.callMs} ms: met` : `above the aim of ${aims.callMs} ms`;
+function handoverFigures({ seconds }: HandoverTimes): Figure[] {
+  const alone = (what: string, value: number) =>
+    figure("ray", { what: `new weights in vLLM, 26 M parameters (${what})`, unit: "s", isMore: false }, value, null);
+  return [alone("best", Math.min(...seconds)), alone("median", median(seconds)), alone("worst", Math.max(...seconds))];
+}
+
+const underAim = ({ ours, unit }: Figure, aim: number): string =>
+  ours < aim ? `under ${aim} ${unit}: met` : `above the aim of ${aim} ${unit}`;
 
 function remarkOn({ what, ratio }: Figure): string {
   if (ratio === null || !what.startsWith("step time")) return "";
-  const over = `${(100 * (1 / ratio - 1)).toFixed(1)} % over`;
-  return 1 / ratio <= aims.step ? `${over}, at most 5: met` : `${over}, above the aim of 5`;
+  const percent = 100 * (1 / ratio - 1);
+  const over = `${Math.abs(percent).toFixed(1)} % ${percent < 0 ? "under" : "over"}`;
+  return 1 / ratio <= aims.step ? `${over}, at most 5 over: met` : `${over}, above the aim of 5`;
 }

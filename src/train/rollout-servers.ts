@@ -30,7 +30,7 @@ export type RolloutServers = {
 };
 
 type Place = {
-  readonly tokenizer: Tokenizer;
+  readonly tokenizer: Pick<Tokenizer, "eosId" | "eosIds">;
   /** Where weights are written, on a disk that the servers see too. */
   readonly folder: string;
 };
