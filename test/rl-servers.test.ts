@@ -30,7 +30,7 @@ const Generate = z.object({
   sampling_params: z.looseObject({ n: z.number().default(1), max_new_tokens: z.number(), temperature: z.number() }),
 });
 
-/** SGLang's paths in front of `trainyard serve`, as its documentation has them; a deaf one keeps its weights. */
+/** SGLang's paths in front of `trainyard serve`, as SGLang 0.5.23 answers them; a deaf one keeps its weights. */
 async function sglangBefore(url: string, { isDeaf = false } = {}): Promise<CallRecorder> {
   let version = "default";
   const post = async (path: string, body: object): Promise<unknown> => {
@@ -41,9 +41,7 @@ async function sglangBefore(url: string, { isDeaf = false } = {}): Promise<CallR
   };
   return CallRecorder.open({
     "/v1/models": { body: { data: [{ id: "m", object: "model", owned_by: "sglang" }] } },
-    "/server_info": { body: { dtype: "float32" } },
-    "/flush_cache": { body: "Cache flushed." },
-    "/get_weight_version": () => ({ body: { weight_version: version } }),
+    "/server_info": { body: { dtype: "float32", enable_deterministic_inference: false } },
     "/update_weights_from_disk": async (body) => {
       const asked = z.object({ model_path: z.string(), weight_version: z.string() }).parse(body);
       version = asked.weight_version;

@@ -66,7 +66,8 @@ export async function endServer(server: ChildProcess): Promise<void> {
   if (server.exitCode === null && server.signalCode === null) await once(server, "exit");
 }
 
-async function freePort(): Promise<number> {
+/** A port at which nobody listens. */
+export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, "127.0.0.1");
   await once(probe, "listening");
   const address = probe.address();

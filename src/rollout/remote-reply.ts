@@ -55,7 +55,7 @@ const Piece = z.object({
 });
 const Refusal = z.object({ error: z.union([z.string(), z.looseObject({ message: z.string() })]) });
 
-/** The words of an error body, `{"error": {"message", …}}` or `{"error": "…"}` or vLLM's bare form; null for any other text. */
+/** The words of an error body, `{"error": {"message", …}}` or `{"error": "…"}` or the bare form of vLLM and SGLang; null for any other text. */
 export function refusalOf(text: string): { readonly message: string; readonly code: unknown } | null {
   let body: unknown;
   try {
@@ -68,7 +68,7 @@ export function refusalOf(text: string): { readonly message: string; readonly co
     const { error } = parsed.data;
     return typeof error === "string" ? { message: error, code: null } : { message: error.message, code: error.code };
   }
-  const bare = z.object({ message: z.string(), code: z.unknown() }).safeParse(body);
+  const bare = z.object({ message: z.string(), code: z.unknown().optional() }).safeParse(body);
   return bare.success ? { message: bare.data.message, code: bare.data.code } : null;
 }
 

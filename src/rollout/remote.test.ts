@@ -147,6 +147,25 @@ describe("what may pass is tried again until it does", () => {
   });
 });
 
+describe("a server that is frozen, silent for longer than anything is tried again,", () => {
+  const frozen = () => serve({ disturb: () => () => {} });
+
+  test("is named at once, and not waited for a second time", async () => {
+    const server = await frozen();
+    const message = await refusal(
+      (await connect([server], { idleMs: 80, retryMs: 50 })).chat({ ...sampling, messages }),
+    );
+    expect(message).toMatch(/does not answer: it was silent for .*Check that the server runs/);
+    expect(server.requests).toHaveLength(1);
+  });
+
+  test("costs nothing but time where there is another", async () => {
+    const remote = await connect([await frozen(), await serve()], { idleMs: 80, retryMs: 50 });
+    const { samples } = await remote.chat({ ...sampling, messages });
+    expect(samples[0]?.text).toBe(said(messages, 5));
+  });
+});
+
 test("requests are spread over the servers by what they have to do", async () => {
   const servers = [await serve({ delayMs: 20 }), await serve({ delayMs: 20 })];
   const remote = await connect(servers);

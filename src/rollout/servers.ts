@@ -35,8 +35,8 @@ export type Call = {
   readonly signal?: AbortSignal | undefined;
   /** The path begins at the server's root, not at its `/v1`. */
   readonly isRoot?: boolean;
-  /** The answer comes in one piece, so it may be long before the server says anything. */
-  readonly isWhole?: boolean;
+  /** The answer comes in one piece, so it may be long before the server says anything: here it says whether it lives. */
+  readonly alivePath?: string;
 };
 
 /** Makes a value of an answer; `touch` says that the server is still talking. */
@@ -45,15 +45,19 @@ export type Read<T> = (response: Response, touch: () => void) => Promise<T>;
 /** A try that may go better the next time. */
 class Passing extends Error {
   override readonly name = "Passing";
+  /** How long the server wants to be left alone. */
   readonly waitMs: number;
-  constructor(message: string, options: { waitMs?: number; cause?: unknown } = {}) {
+  /** How long it has been silent. */
+  readonly silentMs: number;
+  constructor(message: string, options: { waitMs?: number; silentMs?: number; cause?: unknown } = {}) {
     super(message, { cause: options.cause });
     this.waitMs = options.waitMs ?? 0;
+    this.silentMs = options.silentMs ?? 0;
   }
 }
 
 const longestPauseMs = 30_000;
-const wholeMs = 3_600_000;
+const alivePatienceMs = 60_000;
 const passingStatus = new Set([408, 409, 425, 429, 500, 502, 503, 504, 529]);
 
 /** Some servers with the same things to offer. */
@@ -81,32 +85,40 @@ export class Servers {
         return value;
       } catch (error) {
         if (!(error instanceof Passing)) throw error;
-        failingSince ??= performance.now();
+        failingSince ??= performance.now() - error.silentMs;
         const spentMs = performance.now() - failingSince;
-        if (only !== null || spentMs >= retryMs) throw this.#givenUp(server, error, attempt, spentMs);
+        const hasOther = attempt + 1 < this.all.length;
+        if (only !== null || (spentMs >= retryMs && !hasOther)) throw this.#givenUp(server, error, attempt, spentMs);
         if (!this.#isToldAbout)
           warn(`${server.url}: ${error.message}; trying again for up to ${formatSeconds(retryMs / 1000)}.`);
         this.#isToldAbout = true;
         // Of many requests that fail together, not all come back at the same moment.
         const pause = Math.max(error.waitMs, pauseMs * 2 ** attempt * (0.5 + Math.random() / 2));
-        await sleep(Math.min(pause, longestPauseMs, retryMs - spentMs), undefined, { signal: call.signal });
+        const restMs = Math.max(0, retryMs - spentMs);
+        await sleep(Math.min(pause, longestPauseMs, restMs), undefined, { signal: call.signal });
         failed = server;
       }
     }
   }
 
-  async #once<T>(server: Server, { path, body, signal, isRoot, isWhole = false }: Call, read: Read<T>): Promise<T> {
-    const { apiKey } = this.#options;
-    const idleMs = isWhole ? wholeMs : (this.#options.idleMs ?? 300_000);
+  async #once<T>(server: Server, { path, body, signal, isRoot, alivePath }: Call, read: Read<T>): Promise<T> {
+    const { apiKey, idleMs = 300_000 } = this.#options;
     const idle = new AbortController();
-    let timer = setTimeout(() => idle.abort(), idleMs);
+    let isOver = false;
+    const onSilence = async () => {
+      const isAlive = alivePath !== undefined && (await this.#isAlive(server, alivePath));
+      if (isAlive && !isOver) touch();
+      else idle.abort();
+    };
+    let timer = setTimeout(onSilence, idleMs);
     const touch = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => idle.abort(), idleMs);
+      timer = setTimeout(onSilence, idleMs);
     };
     server.inFlight++;
     try {
-      const response = await (isWhole ? patientFetch : fetch)(isRoot ? new URL(path, server.url) : server.url + path, {
+      const send = alivePath === undefined ? fetch : patientFetch;
+      const response = await send(isRoot ? new URL(path, server.url) : server.url + path, {
         method: body === undefined ? "GET" : "POST",
         headers: jsonHeaders(apiKey),
         body: body === undefined ? null : JSON.stringify(body),
@@ -117,12 +129,25 @@ export class Servers {
       return await read(response, touch);
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
-      if (idle.signal.aborted) throw new Passing(`it was silent for ${formatSeconds(idleMs / 1000)}`, { cause: error });
+      if (idle.signal.aborted) {
+        const told = `it was silent for ${formatSeconds(idleMs / 1000)}`;
+        throw new Passing(told, { silentMs: idleMs, cause: error });
+      }
       throw this.#sorted(server, error);
     } finally {
+      isOver = true;
       clearTimeout(timer);
       server.inFlight--;
     }
+  }
+
+  async #isAlive(server: Server, path: string): Promise<boolean> {
+    const signal = AbortSignal.timeout(Math.min(alivePatienceMs, this.#options.idleMs ?? alivePatienceMs));
+    const asked = fetch(new URL(path, server.url), { headers: jsonHeaders(this.#options.apiKey), signal });
+    return asked.then(
+      ({ ok }) => ok,
+      () => false,
+    );
   }
 
   /** What went wrong, as something that may pass or as a message for the user. */

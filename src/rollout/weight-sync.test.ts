@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { type Answer, CallRecorder } from "../../test/call-recorder.ts";
 import { UserError } from "../util/errors.ts";
-import { giveWeights, precisionOf, type ServerKind } from "./weight-sync.ts";
+import { factsOf, giveWeights, type ServerFacts, type ServerKind } from "./weight-sync.ts";
 
 const open: CallRecorder[] = [];
 afterEach(async () => {
@@ -27,10 +27,12 @@ const vllm: Readonly<Record<string, Answer>> = {
 };
 const sglang: Readonly<Record<string, Answer>> = {
   "/update_weights_from_disk": { body: { success: true, message: "done", num_paused_requests: 0 } },
-  "/flush_cache": { body: "Cache flushed." },
-  "/get_weight_version": { body: { weight_version: "a-3" } },
-  "/generate": { body: { text: "" } },
+  "/generate": drawnWith({ weight_version: "a-3", weight_versions: [{ version: "a-3", start: 0, end: 1 }] }),
 };
+
+function drawnWith(versions: object): Answer {
+  return { body: { text: "", output_ids: [5], meta_info: { completion_tokens: 1, ...versions } } };
+}
 
 describe("new weights", () => {
   test("reach vLLM while it is paused, and it draws a token of them with an empty cache", async () => {
@@ -48,13 +50,11 @@ describe("new weights", () => {
     expect(new Set(recorder.calls.map(({ authorization }) => authorization))).toEqual(new Set(["Bearer k"]));
   });
 
-  test("reach SGLang by its own calls", async () => {
+  test("reach SGLang by its own calls, and it draws a token of them", async () => {
     const { recorder, server } = await serve("sglang", sglang);
     await giveWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
       ["/update_weights_from_disk", { model_path: "/run/rollout_weights/3", weight_version: "a-3", flush_cache: true }],
-      ["/flush_cache", {}],
-      ["/get_weight_version", undefined],
       ["/generate", { input_ids: [7], sampling_params: { max_new_tokens: 1, temperature: 0 } }],
     ]);
   });
@@ -70,6 +70,14 @@ describe("new weights", () => {
   test("are taken without a version by servers that know none", async () => {
     const { "/update_weight_version": _, "/weight_info": __, ...older } = vllm;
     const { server } = await serve("vllm", older);
+    await expect(giveWeights(server, weights)).resolves.toBeUndefined();
+    const { server: sglangServer } = await serve("sglang", { ...sglang, "/generate": drawnWith({}) });
+    await expect(giveWeights(sglangServer, weights)).resolves.toBeUndefined();
+  });
+
+  test("of SGLang are named by what draws tokens, though the process that answers was not told", async () => {
+    const versions = { weight_version: "default", weight_versions: [{ version: "a-3", start: 0, end: 1 }] };
+    const { server } = await serve("sglang", { ...sglang, "/generate": drawnWith(versions) });
     await expect(giveWeights(server, weights)).resolves.toBeUndefined();
   });
 
@@ -100,10 +108,16 @@ describe("new weights", () => {
       /\/update_weights_from_disk: shapes differ/,
     ],
     [
-      "an SGLang whose cache is in use",
+      "an SGLang that does not see the folder",
       "sglang",
-      { ...sglang, "/flush_cache": { status: 400, body: "not flushed" } },
-      /\/flush_cache \(400\)/,
+      { ...sglang, "/update_weights_from_disk": { status: 400, body: { success: false, message: "Repo id must be" } } },
+      /\/update_weights_from_disk \(400\): Repo id must be.*same path/,
+    ],
+    [
+      "an SGLang that another run gives weights",
+      "sglang",
+      { ...sglang, "/generate": drawnWith({ weight_version: "b-9" }) },
+      /given version a-3 and names b-9/,
     ],
     ["a server that wants another key", "trainyard", { "/reload_weights": { status: 401, body: "no" } }, /key/],
   ];
@@ -140,19 +154,32 @@ describe("new weights", () => {
   });
 });
 
-describe("the precision of a server", () => {
+describe("what a server says of itself", () => {
   const info = { vllm_config: { model_config: { dtype: "torch.float32", logprobs_mode: "raw_logprobs" } } };
-  const cases: readonly [string, ServerKind, Readonly<Record<string, Answer>>, string | null, string | null][] = [
-    ["vLLM", "vllm", { "/server_info?config_format=json": { body: info } }, "float32", "raw_logprobs"],
-    ["vLLM that does not tell", "vllm", {}, null, null],
-    ["SGLang", "sglang", { "/server_info": { body: { dtype: "bfloat16" } } }, "bfloat16", null],
-    ["older SGLang", "sglang", { "/get_server_info": { body: { dtype: "float32" } } }, "float32", null],
-    ["`trainyard serve`", "trainyard", {}, null, null],
+  const seeded = { dtype: "float32", enable_deterministic_inference: true };
+  const nothing = { dtype: null, logprobsMode: null, drawsBySeed: false };
+  const cases: readonly [string, ServerKind, Readonly<Record<string, Answer>>, Partial<ServerFacts>][] = [
+    [
+      "vLLM",
+      "vllm",
+      { "/server_info?config_format=json": { body: info } },
+      { dtype: "float32", logprobsMode: "raw_logprobs" },
+    ],
+    ["vLLM that does not tell", "vllm", {}, {}],
+    ["SGLang", "sglang", { "/server_info": { body: { dtype: "bfloat16" } } }, { dtype: "bfloat16" }],
+    [
+      "SGLang that draws by seeds",
+      "sglang",
+      { "/server_info": { body: seeded } },
+      { dtype: "float32", drawsBySeed: true },
+    ],
+    ["older SGLang", "sglang", { "/get_server_info": { body: { dtype: "float32" } } }, { dtype: "float32" }],
+    ["`trainyard serve`", "trainyard", {}, {}],
   ];
-  for (const [name, kind, answers, dtype, logprobsMode] of cases) {
+  for (const [name, kind, answers, facts] of cases) {
     test(`is read from ${name}`, async () => {
       const { server } = await serve(kind, answers);
-      expect(await precisionOf(server)).toEqual({ dtype, logprobsMode });
+      expect(await factsOf(server)).toEqual({ ...nothing, ...facts });
     });
   }
 });

@@ -35,8 +35,13 @@ export type NewWeights = {
   readonly token: number;
 };
 
-/** What a server says of its precision; null where it does not say. */
-export type Precision = { readonly dtype: string | null; readonly logprobsMode: string | null };
+/** What a server says of itself; null where it does not say. */
+export type ServerFacts = {
+  readonly dtype: string | null;
+  readonly logprobsMode: string | null;
+  /** Each of SGLang's samples needs a seed of its own. */
+  readonly drawsBySeed: boolean;
+};
 
 /** How long a server may take over one call: large weights are read from slow disks. */
 const limitMs = 1_800_000;
@@ -69,16 +74,26 @@ const protocols: Record<ServerKind, (server: Sampled, weights: NewWeights) => Pr
     await ask(server, "/v1/completions", { model, prompt: [token], max_tokens: 1, temperature: 0 });
   },
 
+  // It waits for what runs and forgets its prefixes by itself. `/flush_cache` is not called: it is refused while any
+  // request runs, and those who ask after the server's health make such requests.
   async sglang(server, { folder, version, token }) {
     const body = { model_path: folder, weight_version: version, flush_cache: true };
     const told = Succeeded.safeParse(await ask(server, "/update_weights_from_disk", body)).data;
     if (told?.success === false) throw refused(server, "/update_weights_from_disk", told.message ?? "no reason given");
-    await ask(server, "/flush_cache", {});
-    checkVersion(server, version, await ask(server, "/get_weight_version", undefined, { mayLack: true }));
     const one = { input_ids: [token], sampling_params: { max_new_tokens: 1, temperature: 0 } };
-    await ask(server, "/generate", one);
+    const meta = Drawn.safeParse(await ask(server, "/generate", one)).data?.meta_info;
+    const drawnWith = meta?.weight_versions?.at(-1)?.version ?? meta?.weight_version;
+    checkVersion(server, version, { weight_version: drawnWith });
   },
 };
+
+/** What SGLang says of a token: the version that its engine drew it with, and the one that its HTTP side was told of. */
+const Drawn = z.object({
+  meta_info: z.object({
+    weight_versions: z.array(z.object({ version: z.string() })).nullish(),
+    weight_version: z.string().nullish(),
+  }),
+});
 
 const Succeeded = z.object({ success: z.boolean(), message: z.string().optional() });
 
@@ -98,21 +113,29 @@ function checkVersion(server: Sampled, version: string, told: unknown): void {
   throw refused(server, "the new weights", `it was given version ${version} and names ${named}; is it another run's?`);
 }
 
-/** What a server computes with, as far as it tells. */
-export async function precisionOf(server: Sampled): Promise<Precision> {
+/** What a server computes with and how it draws, as far as it tells. */
+export async function factsOf(server: Sampled): Promise<ServerFacts> {
+  const unknown = { dtype: null, logprobsMode: null, drawsBySeed: false };
   if (server.kind === "vllm") {
     const told = await ask(server, "/server_info?config_format=json", undefined, { mayLack: true });
     const model = VllmInfo.safeParse(told).data?.vllm_config.model_config;
-    return { dtype: model?.dtype.replace(/^torch\./, "") ?? null, logprobsMode: model?.logprobs_mode ?? null };
+    return {
+      ...unknown,
+      dtype: model?.dtype.replace(/^torch\./, "") ?? null,
+      logprobsMode: model?.logprobs_mode ?? null,
+    };
   }
   if (server.kind === "sglang") {
     const told =
       (await ask(server, "/server_info", undefined, { mayLack: true })) ??
       (await ask(server, "/get_server_info", undefined, { mayLack: true }));
-    return { dtype: z.object({ dtype: z.string() }).safeParse(told).data?.dtype ?? null, logprobsMode: null };
+    const { dtype = null, enable_deterministic_inference: drawsBySeed = false } = SglangInfo.safeParse(told).data ?? {};
+    return { ...unknown, dtype, drawsBySeed };
   }
-  return { dtype: null, logprobsMode: null };
+  return unknown;
 }
+
+const SglangInfo = z.object({ dtype: z.string(), enable_deterministic_inference: z.boolean().optional() });
 
 const VllmInfo = z.object({
   vllm_config: z.object({ model_config: z.object({ dtype: z.string(), logprobs_mode: z.string().nullish() }) }),

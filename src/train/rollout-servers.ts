@@ -4,6 +4,7 @@
  * load them from there.
  */
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -15,7 +16,7 @@ import { type CanSample, Remote } from "../rollout/remote.ts";
 import type { SampleRequest } from "../rollout/request.ts";
 import { Servers } from "../rollout/servers.ts";
 import { sampleFromSglang } from "../rollout/sglang.ts";
-import { giveWeights, precisionOf, type Sampled, type ServerKind, serverKinds } from "../rollout/weight-sync.ts";
+import { factsOf, giveWeights, type Sampled, type ServerKind, serverKinds } from "../rollout/weight-sync.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { invariant, UserError } from "../util/errors.ts";
 import { info } from "../util/log.ts";
@@ -68,23 +69,24 @@ async function external(
   const remote = await Remote.open({ ...where, ...naming, isExplicit: true }, signal);
   const kind = kindOf(remote.owners);
   const servers = baseUrls.map((url): Sampled => ({ url: addressOf(url), kind, apiKey, setting: SETTING }));
-  const precisions = await Promise.all(servers.map(precisionOf));
+  const facts = await Promise.all(servers.map(factsOf));
   const { temperature = 1 } = samplingSettings(config, "train");
-  if (temperature !== 1 && precisions.some(({ logprobsMode }) => logprobsMode?.startsWith("raw") === true)) {
+  if (temperature !== 1 && facts.some(({ logprobsMode }) => logprobsMode?.startsWith("raw") === true)) {
     throw new UserError(
       `\`${SETTING}\`: vLLM gives log-probs of temperature 1, and \`actor_rollout_ref.rollout.temperature\` is ${temperature}. ` +
         "Start it with `--logprobs-mode processed_logprobs`.",
     );
   }
-  const isCoarse = precisions.every(({ dtype }) => dtype === "bfloat16");
+  const isCoarse = facts.every(({ dtype }) => dtype === "bfloat16");
   const weights = new WeightFolder(folder, { isUntied: kind === "vllm", format: isCoarse ? "BF16" : "F32" });
   const own = kind === "trainyard" ? [] : tokenizer.eosIds;
   const sglang = new Servers(where);
+  const drawsBySeed = facts.some((one) => one.drawsBySeed);
   const sample = (request: SampleRequest) =>
-    kind === "sglang" ? sampleFromSglang(sglang, request) : remote.sample(request);
+    kind === "sglang" ? sampleFromSglang(sglang, request, drawsBySeed) : remote.sample(request);
   return {
     model: { sample: (request) => sample(ending(request, own)) },
-    isExact: precisions.every(({ dtype }) => dtype === "float32"),
+    isExact: facts.every(({ dtype }) => dtype === "float32"),
     push: (actor) =>
       weights.renew(actor, async (written) => {
         const given = { ...written, model: remote.model, token: tokenizer.eosId ?? 0 };
@@ -108,7 +110,8 @@ function managed(
   const start = async (path: string) => {
     info("Starting vLLM.");
     const baseUrls = await group.start(path);
-    const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, signal);
+    const until = AbortSignal.any([signal, lost]);
+    const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, until);
     return { remote, servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting })) };
   };
   return {
@@ -136,14 +139,18 @@ function managed(
 
 const naming = { model: null, modelSetting: "actor_rollout_ref.model.path" };
 
-/** What was lost, where a call to a server broke off for that: the call may hear of it first. */
+/** What comes of calls to servers, or what was lost meanwhile: a call may hear of that first, or never. */
 async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
+  const settled = new AbortController();
+  const loss = lost.aborted ? Promise.resolve() : once(lost, "abort", { signal: settled.signal });
   try {
-    return await work;
+    return await Promise.race([work, loss.then(() => Promise.reject(lost.reason))]);
   } catch (error) {
-    for (let waited = 0; waited < 5000 && !lost.aborted; waited += 50) await sleep(50);
+    await sleep(5000, undefined, { signal: lost }).catch(() => {});
     lost.throwIfAborted();
     throw error;
+  } finally {
+    settled.abort();
   }
 }
 
