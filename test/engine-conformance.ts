@@ -21,6 +21,7 @@ import type {
   ModelSpec,
   OptimizerStep,
   TokenLoss,
+  TokenOutputs,
   TokenRow,
 } from "../src/engine/contract.ts";
 import { div, mul, neg, stopGradient, sum } from "../src/graph/ops.ts";
@@ -166,6 +167,44 @@ export async function expectReference(model: Model, folder: string, temporary: s
   for (const [name, values] of gradient) {
     expect(relativeError(values, numbersOf(reference.get(`grad.${name}`)!)), name).toBeLessThan(1e-3);
   }
+}
+
+/** Rows of several lengths, learnt from and sampled together, get the log-probs that each gets alone, and the reference's. */
+export async function expectSameAmongOthers(model: Model, folder: string): Promise<void> {
+  const reference = await readAll(join(folder, "reference.safetensors"));
+  const ids = matrixOf(reference.get("input_ids")!);
+  const rows = [ids[0]!, ids[1]!.slice(0, 5), ids[0]!.slice(2, 11), ids[1]!].map((row) => tokenRow(row));
+  const forward = (given: readonly TokenRow[], count: number) =>
+    model.forward(given, ["logprobs"], { micro: { rows: count } });
+  const numbers = (found: readonly TokenOutputs[]) => found.flatMap(({ logprobs }) => [...logprobs!]);
+  expect(maxDifference(numbers(await forward(rows, 8)), numbers(await forward(rows, 1)))).toBeLessThan(1e-4);
+
+  const asked = rows.map((row, i) => ({
+    prompt: [...row.ids.slice(0, 3 * i + 1)],
+    maxNewTokens: 6 + 5 * i,
+    seed: i,
+    n: 2,
+  }));
+  const answers = await Promise.all(asked.map((one) => model.sample({ ...one, ignoreEos: true })));
+  for (const [i, { samples }] of answers.entries()) {
+    const { prompt, maxNewTokens } = asked[i]!;
+    for (const sample of samples) {
+      expect(sample.ids).toHaveLength(maxNewTokens);
+      const [learnt] = await forward([tokenRow([...prompt, ...sample.ids])], 1);
+      expect(maxDifference(learnt!.logprobs!.subarray(prompt.length), sample.logprobs)).toBeLessThan(1e-4);
+    }
+  }
+  const after = await forward(
+    ids.map((row) => tokenRow(row)),
+    1,
+  );
+  const expected = numbersOf(reference.get("logprobs")!);
+  expect(
+    maxDifference(
+      after.flatMap(({ logprobs }) => [...logprobs!.subarray(1)]),
+      expected,
+    ),
+  ).toBeLessThan(1e-4);
 }
 
 // ---------------------------------------------------------------- the laws of one engine

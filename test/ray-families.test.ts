@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { RayEngine } from "../src/engine/ray/engine.ts";
 import { readAll } from "../src/models/safetensors.ts";
-import { expectReference } from "./engine-conformance.ts";
+import { expectReference, expectSameAmongOthers, weightsOf } from "./engine-conformance.ts";
 import { hasRay, playOnRay, python } from "./ray-yard.ts";
 import { Yard } from "./rl-yard.ts";
 
@@ -32,6 +32,54 @@ const configs = {
   },
 };
 
+const scan = { mamba_n_heads: 4, mamba_d_head: 8, mamba_n_groups: 2, mamba_d_state: 8, mamba_chunk_size: 8 };
+const delta = {
+  ...{ linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 8, linear_value_head_dim: 8 },
+  ...{ num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 8, shared_expert_intermediate_size: 8 },
+};
+
+/** Families whose layers, or some of them, keep a state of a fixed size in the place of keys and values. */
+const recurrent = {
+  mamba: { ...sizes, initializer_range: 0.6, model_type: "mamba", state_size: 4 },
+  mamba2: {
+    ...{ ...sizes, initializer_range: 0.6, model_type: "mamba2", num_heads: 4, head_dim: 8 },
+    ...{ n_groups: 2, state_size: 4, chunk_size: 8 },
+  },
+  falcon_h1: { ...grouped, ...scan, model_type: "falcon_h1", mamba_d_ssm: 32 },
+  qwen3_next: { ...grouped, ...delta, model_type: "qwen3_next", head_dim: 8, full_attention_interval: 2 },
+  granitemoehybrid: {
+    ...{ ...grouped, ...scan, model_type: "granitemoehybrid", shared_intermediate_size: 16 },
+    ...{ num_local_experts: 4, num_experts_per_tok: 2, layer_types: ["linear_attention", "full_attention"] },
+  },
+  lfm2: {
+    ...{ ...grouped, model_type: "lfm2", conv_bias: true, block_multiple_of: 8 },
+    layer_types: ["conv", "full_attention"],
+  },
+};
+
+/** Families that a cache does not do for, each for a reason of its own. */
+const uncached = {
+  rwkv: { ...sizes, model_type: "rwkv", attention_hidden_size: 16, rescale_every: 1, layer_norm_epsilon: 1e-12 },
+  nemotron_h: {
+    ...{ ...grouped, model_type: "nemotron_h", mamba_num_heads: 4, mamba_head_dim: 8, n_groups: 2, ssm_state_size: 4 },
+    ...{ chunk_size: 8, head_dim: 8, layers_block_type: ["linear_attention", "full_attention"] },
+  },
+  bart: {
+    ...{
+      ...sizes,
+      model_type: "bart",
+      d_model: 16,
+      decoder_layers: 2,
+      decoder_attention_heads: 2,
+      decoder_ffn_dim: 32,
+    },
+    ...{ encoder_layers: 1, encoder_attention_heads: 2, encoder_ffn_dim: 8, init_std: 0.2 },
+  },
+};
+
+/** It sees what it is to predict. */
+const bert = { ...sizes, model_type: "bert", intermediate_size: 32 };
+
 const script = (name: string): string => fileURLToPath(new URL(`python/${name}`, import.meta.url));
 
 function run(name: string, args: readonly string[], input: object): void {
@@ -46,7 +94,7 @@ describe.skipIf(!hasRay)("on the Ray engine (needs Python with ray)", { timeout:
   beforeAll(async () => {
     process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex"); // of the cluster and of those who join it
     yard = await Yard.make();
-    run("tiny_models.py", [yard.path("models")], configs);
+    run("tiny_models.py", [yard.path("models")], { ...configs, ...recurrent, ...uncached, bert });
     engine = new RayEngine({ python, workersPerNode: 2, init: { num_cpus: 4 }, collectiveMs: 60_000 });
     address = (await engine.group()).address;
   }, 400_000);
@@ -55,7 +103,7 @@ describe.skipIf(!hasRay)("on the Ray engine (needs Python with ray)", { timeout:
     yard?.remove();
   });
 
-  test.each(Object.keys(configs))(
+  test.each([...Object.keys(configs), ...Object.keys(recurrent)])(
     "%s has log-probs, loss, gradient and greedy tokens of transformers",
     async (name) => {
       const folder = yard.path("models", name);
@@ -66,6 +114,25 @@ describe.skipIf(!hasRay)("on the Ray engine (needs Python with ray)", { timeout:
       }
     },
   );
+
+  test.each([...Object.keys(configs), ...Object.keys(recurrent), ...Object.keys(uncached)])(
+    "%s gives a row the same log-probs among others and alone, sampled and learnt from, and keeps its weights",
+    async (name) => {
+      const folder = yard.path("models", name);
+      const model = await engine.open({ folder });
+      await expectSameAmongOthers(model, folder);
+      const before = await readAll(`${folder}/model.safetensors`);
+      const after = await weightsOf(model, yard.path("models"));
+      expect(after).toEqual(new Map([...before].map(([key, { data }]) => [key, data])));
+      await model.close();
+    },
+  );
+
+  test("a model that sees what it is to predict is refused", async () => {
+    await expect(engine.open({ folder: yard.path("models", "bert") })).rejects.toThrow(
+      /family bert sees the tokens that it is to predict/,
+    );
+  });
 
   test("a family without the head that is asked for is refused", async () => {
     await expect(engine.open({ folder: yard.path("models", "opt"), head: "value" })).rejects.toThrow(

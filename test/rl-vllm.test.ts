@@ -138,6 +138,40 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
       }
     });
 
+    test.each<{ part: string; find: (pid: number) => boolean; whose: RegExp }>([
+      { part: "that speaks HTTP", find: isServer, whose: /: it does not answer/ },
+      {
+        part: "that computes",
+        find: (pid) => nameOf(pid) === "VLLM::EngineCor",
+        whose: /: its engine does not answer/,
+      },
+    ])(
+      "do not come from a server whose process $part is stopped: it is named, and leaves nothing behind",
+      async (one) => {
+        const engine = new RayEngine({ python, vllmPython, silenceMs: 10 * SECONDS });
+        try {
+          const actor = await engine.open({ folder: model });
+          const weights = yard.path(`weights ${one.part}`);
+          await actor.save(weights, "F32", { isUntied: true });
+          const group = await engine.serve(spec);
+          await group!.start(weights);
+          const { shimPid } = await engine.group();
+          await sleep(15 * SECONDS);
+          expect(group!.lost.aborted).toBe(false); // it is idle, and well
+          const begun = performance.now();
+          for (const pid of processesOf(shimPid!).filter(one.find)) process.kill(pid, "SIGSTOP");
+          while (!group!.lost.aborted && performance.now() - begun < 60 * SECONDS) await sleep(50);
+          expect(group!.lost.reason).toBeInstanceOf(EngineLost);
+          expect(String(group!.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: /);
+          expect(String(group!.lost.reason)).toMatch(one.whose);
+          while (processesOf(shimPid!).length > 0 && performance.now() - begun < 90 * SECONDS) await sleep(50);
+          expect(processesOf(shimPid!)).toEqual([]);
+        } finally {
+          await engine.close();
+        }
+      },
+    );
+
     test("have no servers where vLLM is not installed", async () => {
       const engine = new RayEngine({ python, vllmPython: python });
       try {
@@ -149,17 +183,26 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
   });
 });
 
+/** What a process calls itself, in at most 15 characters (Linux). */
+function nameOf(pid: number): string {
+  return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
+}
+
 /** The servers of vLLM on a model below a folder (Linux). */
 function runningWith(folder: string): number[] {
-  const isServer = (pid: string) => {
-    try {
-      const [, ...args] = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-      return args[1] === "vllm.entrypoints.cli.main" && args.some((arg) => arg.startsWith(folder));
-    } catch {
-      return false; // it has ended
-    }
-  };
   return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name) && isServer(name))
-    .map(Number);
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => isServer(pid) && argumentsOf(pid).some((arg) => arg.startsWith(folder)));
+}
+
+const isServer = (pid: number): boolean => argumentsOf(pid)[2] === "vllm.entrypoints.cli.main";
+
+/** Empty where the process has ended (Linux). */
+function argumentsOf(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+  } catch {
+    return [];
+  }
 }

@@ -11,6 +11,8 @@ import os
 import signal
 import time
 
+from .processes import processes
+
 
 def watch_over_this_session() -> None:
     """Fork the watcher, if this process leads a session of its own; before there are threads."""
@@ -29,7 +31,8 @@ def watch_over_this_session() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(session, signal.SIGKILL)
     for _ in range(50):  # what is just being started may come a moment later
-        left = [pid for pid in _session(session) if pid != os.getpid()]
+        members = [one for one in processes() if one.session == session and one.pid != os.getpid()]
+        left = [one.pid for one in members if one.state != "Z"]
         if not left:
             break
         for pid in left:
@@ -37,14 +40,3 @@ def watch_over_this_session() -> None:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
     os._exit(0)
-
-
-def _session(session: int) -> list[int]:
-    """The processes of a session that have not ended."""
-    found = []
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(name)}/stat", encoding="utf-8") as file:
-            state, _, _, own = file.read().rpartition(") ")[2].split()[:4]
-            if int(own) == session and state != "Z":
-                found.append(int(name))
-    return found

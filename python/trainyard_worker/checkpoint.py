@@ -54,6 +54,7 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
         tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
         path = os.path.join(folder, file)
         save_file(tensors, path, metadata={"format": "pt"})
+        _open_to_others(path)
         _flush(path)
         places |= dict.fromkeys(tensors, file)
         total += sum(tensor.numel() for tensor in tensors.values())
@@ -145,6 +146,13 @@ def _load_embedded(model: TokenModel, optimizer: torch.optim.Optimizer, path: st
 def _whole(parameter: Tensor) -> Tensor:
     value = parameter.detach()
     return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _open_to_others(path: str) -> None:
+    """Let those read a file who may read others of this process: safetensors makes it for its owner only."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)
 
 
 def _flush(path: str) -> None:

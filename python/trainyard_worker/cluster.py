@@ -6,10 +6,12 @@ for here until the deadline of the engine, and one that came to nothing is tried
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -47,9 +49,18 @@ def join(address: str, init: dict[str, Any], env: dict[str, str]) -> None:
     import ray
 
     given = init.get("runtime_env", {})
-    environment = {**given, "env_vars": {**env, **given.get("env_vars", {})}}
+    of_job = _variables_of_job()  # which Ray lets nobody set again
+    ours = {name: value for name, value in env.items() if name not in of_job}
+    environment = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
     environment["py_modules"] = [*given.get("py_modules", []), _PACKAGE]
     ray.init(address, **{**_QUIET, **init, "runtime_env": environment})
+
+
+def _variables_of_job() -> dict[str, str]:
+    """The variables that `ray job submit` was given for the workers, where it has started this."""
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    variables: dict[str, str] = (job.get("runtime_env") or {}).get("env_vars") or {}
+    return variables
 
 
 def _patience(seconds: float) -> dict[str, int]:
@@ -71,7 +82,7 @@ def _wait_for_node(deadline: float) -> None:
     """Ray 2.60 asks for the node that it starts for 30 seconds, which no setting changes: let each question wait."""
     from ray._private import services
 
-    ask = services.get_node
+    ask: Callable[..., Any] = services.get_node
 
     def ask_patiently(*args: Any) -> Any:
         while True:

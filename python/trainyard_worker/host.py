@@ -15,8 +15,12 @@ from .refusal import Refusal
 if TYPE_CHECKING:
     from .worker import Worker
 
-CONCURRENCY_GROUPS = {"watch": 2}
-"""Calls that are answered whatever the worker is doing."""
+
+def as_actor(kind: type, **options: Any) -> Any:
+    """A class whose objects live in processes that are not started again. Two calls of the group `watch` are answered
+    whatever else one of them is doing."""
+    lasting: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"watch": 2}}
+    return ray.remote(**lasting, **options)(kind)
 
 
 class Host:
@@ -56,9 +60,20 @@ class Host:
 
 
 def _make_worker() -> Worker:
+    # Otherwise gloo takes the address that the hostname stands for, which on many machines no other one reaches.
+    if (interface := _interface_of(ray.util.get_node_ip_address())) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         from .worker import Worker
     except ImportError as error:
         where = socket.gethostname()
         raise Refusal(f"The Python of the Ray workers on {where} cannot load what they need: {error}.") from error
     return Worker()
+
+
+def _interface_of(address: str) -> str | None:
+    """The network interface of this machine that has an address."""
+    import psutil  # comes with Ray
+
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, all_of_it in interfaces if any(one.address == address for one in all_of_it)), None)

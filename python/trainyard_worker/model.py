@@ -7,6 +7,7 @@ does to its logits afterwards (caps, scales) is its own code.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -64,7 +65,8 @@ class TokenModel(nn.Module):
             return dict.fromkeys(asked.heads, scores)
         self._positions = positions
         try:
-            logits = self.module(input_ids=ids, use_cache="past_key_values" in more, **more).logits.float()
+            has_cache = "past_key_values" in more or "cache_params" in more
+            logits = self.module(input_ids=ids, use_cache=has_cache, **more).logits.float()
         finally:
             self._positions = None
         return logits if asked is None else asked.of(logits)
@@ -91,19 +93,16 @@ class Asked:
 def describe(folder: str) -> dict[str, Any]:
     """What the controller has to know of a model, whatever its family."""
     config = _read_config(folder).get_text_config()
-    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+    for name in ("vocab_size", "hidden_size"):
         if not isinstance(getattr(config, name, None), int):
             raise Refusal(
                 f"{folder} is of the family {config.model_type}, which has no `{name}`: it cannot be trained."
             )
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return {
         "vocabSize": config.vocab_size,
         "width": config.hidden_size,
         "maxPositions": getattr(config, "max_position_embeddings", None),
         "spread": getattr(config, "initializer_range", 0.02),
-        "cachedNumbers": 2 * config.num_hidden_layers * heads * dim,
         "regime": _regime(config),
     }
 
@@ -142,22 +141,14 @@ def load_model(
         raise Refusal(f"transformers has no model of the family {config.model_type} with {_HEADS[kind]}.")
     # The fused kernels have no soft cap: with one, attention is computed as it is written.
     has_cap = getattr(config, "attn_logit_softcapping", None) is not None
-    more = {"attn_implementation": "eager"} if has_cap else {}
-    divided: list[TokenModel] = []
+    settings = {"config": config, **({"attn_implementation": "eager"} if has_cap else {})}
 
-    def divide(_: Any, module: Any, *__: Any) -> Any:
-        """What transformers calls once the model is there without its weights."""
-        if _is_read_in_parts(module, max(1, dist.get_world_size() // sharding.replicas)):
-            divided.append(shard(module, kind, sharding, device))
-        return module
+    def divide(module: Any) -> TokenModel | None:
+        is_possible = _is_read_in_parts(module, max(1, dist.get_world_size() // sharding.replicas))
+        return shard(module, kind, sharding, device) if is_possible else None
 
-    # Under the name of the class itself, by which transformers finds how to read its checkpoints.
-    own = {"__module__": family.__module__, "maybe_distribute_model": classmethod(divide)}
-    reader: Any = type(family.__name__, (family,), own)
     try:
-        module, info = reader.from_pretrained(
-            folder, config=config, dtype=torch.float32, distributed_config={}, output_loading_info=True, **more
-        )
+        module, info, model = _read(family, folder, settings, divide)
     except (OSError, RuntimeError, ValueError) as error:
         raise Refusal(f"{folder} cannot be loaded by transformers: {' '.join(str(error).split())[:500]}") from error
     missing = set(info["missing_keys"])
@@ -167,9 +158,35 @@ def load_model(
         wrong = sorted(missing) or sorted(str(key) for key in info["mismatched_keys"])
         raise Refusal(f"{folder} lacks weights of the model that its config.json describes, such as {wrong[0]}.")
     _make_exact(module)
-    model = divided[0] if divided else shard(module.to(device), kind, sharding, device)
+    model = model or shard(module.to(device), kind, sharding, device)
     _place(model, sharding, device)
     return model
+
+
+def _read(
+    family: Any, folder: str, settings: dict[str, Any], divide: Callable[[Any], TokenModel | None]
+) -> tuple[Any, Any, TokenModel | None]:
+    """The model of a folder, what is missing there, and the model divided, where it was before it was read."""
+    divided: TokenModel | None = None
+
+    def on_made(_: Any, module: Any, *__: Any) -> Any:
+        """What transformers calls once the model is there without its weights."""
+        nonlocal divided
+        divided = divide(module)
+        return module
+
+    # Under the name of the class itself, by which transformers finds how to read its checkpoints.
+    own = {"__module__": family.__module__, "maybe_distribute_model": classmethod(on_made)}
+    reader: Any = type(family.__name__, (family,), own)
+    settings = {**settings, "dtype": torch.float32, "output_loading_info": True}
+    try:
+        module, info = reader.from_pretrained(folder, distributed_config={}, **settings)
+        return module, info, divided
+    except RuntimeError:
+        if divided is None:
+            raise
+        # The family's own code does not do with parts of parameters.
+        return *family.from_pretrained(folder, **settings), None
 
 
 def _is_read_in_parts(module: Any, workers: int) -> bool:
@@ -214,6 +231,8 @@ def _make_exact(module: Any) -> None:
             for name, value in list(vars(holder).items()) if holder is not None else []:
                 if isinstance(value, float) and ("drop" in name or "jitter" in name):
                     setattr(holder, name, 0.0)
+                if name == "rescale_every":  # by which RWKV halves weights in place where it does not learn
+                    setattr(holder, name, 0)
     module.eval()
 
 
@@ -278,9 +297,10 @@ def _place(model: TokenModel, sharding: Sharding, device: torch.device) -> None:
 
 
 def layers_of(module: Any) -> list[nn.Module]:
-    """The parts that transformers never splits between devices: its decoder layers."""
+    """The parts that transformers never splits between devices, without their own parts: its decoder layers."""
     names = set(module._no_split_modules or [])
-    return [part for part in module.modules() if type(part).__name__ in names]
+    layers = {path: part for path, part in module.named_modules() if type(part).__name__ in names}
+    return [part for path, part in layers.items() if not any(path.startswith(f"{other}.") for other in layers)]
 
 
 def fsdp_modules(model: nn.Module) -> list[FSDPModule]:

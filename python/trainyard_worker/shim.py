@@ -28,10 +28,12 @@ os.dup2(2, 1)
 
 from . import cluster, frames  # noqa: E402
 from .afterlife import watch_over_this_session  # noqa: E402
-from .refusal import NoRoom, Refusal  # noqa: E402
+from .pulse import ServerLost  # noqa: E402
+from .refusal import NETWORK, Apart, NoRoom, Refusal  # noqa: E402
 
 Request = dict[str, Any]
 STOP_SECONDS = 10.0
+LAST_WORDS_SECONDS = 2.0
 
 
 class Controller:
@@ -50,8 +52,8 @@ class Controller:
     def answer(self, request: Request, value: Any) -> None:
         self.say({"id": request["id"], "ok": value})
 
-    def refuse(self, request: Request, error: BaseException, **more: Any) -> None:
-        self.say({"id": request["id"], "error": {**described(error), **more}})
+    def refuse(self, request: Request, error: BaseException, whose: dict[str, Any] | None = None) -> None:
+        self.say({"id": request["id"], "error": {**described(error), "whose": whose}})
 
 
 class Group:
@@ -71,10 +73,10 @@ class Group:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from .host import CONCURRENCY_GROUPS, Host
+        from .host import Host, as_actor
 
         self._check_resources(a)
-        make = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups=CONCURRENCY_GROUPS)(Host)
+        make = as_actor(Host)
         bundle = a["bundle"]
         for _ in range(a["nodes"]):
             placement = ray.util.placement_group([bundle] * a["perNode"], strategy="STRICT_PACK")
@@ -90,15 +92,29 @@ class Group:
                 host = make.options(scheduling_strategy=strategy, **options).remote()
                 self._hosts.append(host)
         self._attend(a["silence"], deadline)
+        self._meet(a, deadline)
+        self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+
+    def _meet(self, a: Request, deadline: float) -> None:
+        """Let the workers find each other."""
+        import ray
+
         (address,) = self._all([self._hosts[0].meeting_place.remote()], deadline)
         joins = []
         for rank, host in enumerate(self._hosts):
             join = {"rank": rank, "world": len(self._hosts), "address": address, "device": a["device"]}
             joins.append(host.call.remote("join", frames.pack({**join, "timeout": a["collectiveTimeout"]})))
-        for data in self._all(joins, deadline):
-            if "refused" in (answer := frames.unpack(data)):
-                raise Refusal(answer["refused"])
-        self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+        where = ", ".join(dict.fromkeys(who["host"] for who in self._who))
+        late = Apart(f"The workers (on {where}) have not found each other in time. They meet at {address}. {NETWORK}")
+        while joins:
+            # The first that has an answer, since one that cannot join keeps the others waiting.
+            done, joins = ray.wait(joins, timeout=max(1.0, deadline - time.monotonic()))
+            if not done:
+                raise late
+            if "refused" in (answer := frames.unpack(ray.get(done[0]))):
+                with contextlib.suppress(ray.exceptions.GetTimeoutError):
+                    ray.get(joins, timeout=LAST_WORDS_SECONDS)  # raises the death of another, if that was why
+                raise Apart(answer["refused"])
 
     def serve(self, a: Request, beside: Group) -> None:
         """Find places for servers on the nodes of the workers; none where a node has no vLLM."""
@@ -122,14 +138,14 @@ class Group:
             parked.future().add_done_callback(lambda done, rank=rank: self._on_death(rank, done.exception()))
         threading.Thread(target=self._watch, args=(silence,), daemon=True).start()
 
-    @staticmethod
-    def _all(refs: list[Any], deadline: float) -> list[Any]:
+    def _all(self, refs: list[Any], deadline: float) -> list[Any]:
         import ray
 
         try:
             results: list[Any] = ray.get(refs, timeout=max(1.0, deadline - time.monotonic()))
         except ray.exceptions.GetTimeoutError as error:
-            raise Refusal("The workers were placed and did not start in time. Look at Ray's logs for why.") from error
+            everyone = "The workers" if self._kind == "Worker" else f"The hosts of {self._kind.lower()}s"
+            raise Refusal(f"{everyone} were placed and did not start in time. Look at Ray's logs for why.") from error
         return results
 
     def call(self, a: Request) -> None:
@@ -152,7 +168,7 @@ class Group:
             if isinstance(error, RayActorError):
                 self._on_death(rank, error)  # before the answer, because it says more
             if error is not None:
-                self._controller.refuse(a, error, rank=rank)
+                self._controller.refuse(a, error, self._name(rank))
             elif is_last:
                 self._controller.answer(a, answers)
 
@@ -189,6 +205,9 @@ class Group:
 
     def _on_death(self, rank: int, error: BaseException | None) -> None:
         cause = getattr(error, "cause", None)  # what a host has said itself
+        if isinstance(cause, ServerLost):
+            self._tell_lost(rank, str(cause))
+            return
         told = " ".join(str(cause if isinstance(cause, BaseException) else error).split())
         _, _, node = told.partition("because its node has died. Node Id: ")
         if node:
@@ -203,7 +222,11 @@ class Group:
         if self._is_stopping or rank in self._lost:
             return
         self._lost.add(rank)
-        self._controller.say({"event": "lost", "kind": self._kind, "rank": rank, **self._who[rank], "why": why})
+        self._controller.say({"event": "lost", **self._name(rank), "why": why})
+
+    def _name(self, rank: int) -> dict[str, Any]:
+        """Whom the controller is to name."""
+        return {"kind": self._kind, "rank": rank, **self._who[rank]}
 
     def _watch(self, silence: float) -> None:
         """Notice workers that exist and do not answer."""
@@ -260,7 +283,7 @@ class Shim:
         address = a["address"] or os.environ.get("RAY_ADDRESS")
         self._is_local = address is None
         where = f"A Ray cluster could not be {'started here' if address is None else f'reached at {address}'}"
-        reached = "Check that it runs, and that it can be reached from here."
+        reached = f"Check that it runs, that it can be reached from here, and that {_JOINED}."
         hint = "The machine may be too busy: try again when it is not." if address is None else reached
         late = Refusal(f"{where} within {a['timeout']:.0f} s. {hint}")
         deadline = time.monotonic() + a["timeout"]
@@ -274,8 +297,11 @@ class Shim:
                 cluster.join(address, a["init"], a["env"])
         except Exception as error:
             message = f"{where}: {' '.join(str(error).split())[:500]}."
-            if "InvalidAuthToken" in "".join(traceback.format_exception(error)):
+            told = "".join(traceback.format_exception(error))
+            if "InvalidAuthToken" in told:
                 message += " It asks for a token: set RAY_AUTH_TOKEN, or RAY_AUTH_MODE=token if a file has it."
+            if "No node info found" in told:
+                message += f" Check that {_JOINED}."
             if "Version mismatch" in str(error):
                 message += " Start the cluster with the same Python and Ray as this process."
             raise Refusal(message) from error
@@ -291,7 +317,7 @@ class Shim:
         while True:
             try:
                 return self._group.start(a, deadline)
-            except (NoRoom, RayActorError):
+            except (NoRoom, Apart, RayActorError):
                 if not a["isReplacing"] or time.monotonic() > deadline:
                     raise
                 self._group.stop()
@@ -328,6 +354,9 @@ def described(error: BaseException) -> dict[str, Any]:
         "message": str(told),
         "trace": "".join(traceback.format_exception(error))[-4000:],
     }
+
+
+_JOINED = "this machine is one of its nodes: `ray start --address=...`, with --num-cpus=0 if it is to run no worker"
 
 
 def _resources(bundle: dict[str, float]) -> str:

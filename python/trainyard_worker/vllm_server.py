@@ -1,7 +1,7 @@
 """A Ray actor around a server of vLLM, which runs as a process of its own, of a Python of its own if need be.
 
-The actor starts it, says where it listens, and tells of its end; requests go to it over HTTP. It has no resources of
-Ray's: it stands on the node of workers, and uses their GPUs.
+The actor starts it, says where it listens, and tells of its end, or that it is frozen; requests go to it over HTTP. It
+has no resources of Ray's: it stands on the node of workers, and uses their GPUs.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import deque
 from typing import Any
 
 import ray
 
 from . import frames
+from .host import as_actor
 from .manifest import check_manifest
+from .pulse import DIRECT, Pulse, ServerLost
 from .refusal import Refusal
 
 Message = dict[str, Any]
@@ -31,9 +31,7 @@ def place(a: Message, workers: list[Message]) -> list[Any]:
     """An actor for each server: on GPUs one for every `parallel` workers of a node, else one on each node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from .host import CONCURRENCY_GROUPS
-
-    make = ray.remote(max_restarts=0, max_task_retries=0, num_cpus=0, concurrency_groups=CONCURRENCY_GROUPS)(VllmHost)
+    make = as_actor(VllmHost, num_cpus=0)
     nodes: dict[str, list[str]] = {}
     for worker in workers:
         nodes.setdefault(worker["node"], []).extend(str(gpu) for gpu in worker["gpus"])
@@ -55,6 +53,7 @@ class VllmHost:
         self._gpus = gpus
         self._process: subprocess.Popen[bytes] | None = None
         self._said: deque[str] = deque(maxlen=200)
+        self._pulse: Pulse | None = None
         self._is_started = threading.Event()
 
     def describe(self) -> Message:
@@ -80,11 +79,16 @@ class VllmHost:
             return frames.pack({"refused": str(refusal)})
 
     def park(self) -> None:
-        """Ends, by an error that says how, when the server does."""
+        """Ends, by an error that says how, when the server does or is frozen."""
         self._is_started.wait()
-        assert self._process is not None
-        code = self._process.wait()
-        raise RuntimeError(f"vLLM {_ending(code)}. {self._last_words()}")
+        assert self._process is not None and self._pulse is not None
+        while True:
+            try:
+                code = self._process.wait(self._pulse.pause)
+                raise ServerLost(f"vLLM {_ending(code)}. {self._last_words()}")
+            except subprocess.TimeoutExpired:
+                if (complaint := self._pulse.feel()) is not None:
+                    raise ServerLost(complaint) from None
 
     def ping(self) -> None:
         """Returns at once, unless the process is stopped."""
@@ -110,8 +114,9 @@ class VllmHost:
         threading.Thread(target=self._listen, daemon=True).start()
         address = f"http://{host}:{port}"
         self._wait(address, a["timeout"])
+        self._pulse = Pulse(address, a["key"], self._process.pid, a["silence"])
         self._is_started.set()
-        return {"url": address, "pid": self._process.pid}
+        return {"url": address}
 
     @staticmethod
     def _verify(a: Message) -> Message:
@@ -144,9 +149,9 @@ class VllmHost:
                 time.sleep(0.2)  # for its last words
                 raise Refusal(f"{where} {_ending(code)} while it started. {self._last_words()}")
             try:
-                with urllib.request.urlopen(f"{address}/health", timeout=5):
+                with DIRECT.open(f"{address}/health", timeout=5):
                     return
-            except (urllib.error.URLError, OSError):
+            except OSError:
                 time.sleep(0.25)
         assert self._process.stdin is not None
         self._process.stdin.close()

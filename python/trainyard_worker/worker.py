@@ -6,6 +6,7 @@ gathering and summing are torch's. A forward pass that is to be learnt from is k
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -17,8 +18,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from . import checkpoint
+from .folder import check_shared
+from .laws import Memory, check_causal, find_memory
 from .manifest import write_manifest
 from .model import Asked, Sharding, TokenModel, describe, fsdp_modules, load_model
+from .reading import Reader
+from .refusal import NETWORK, Refusal
 from .sampling import Sampler
 
 Message = dict[str, Any]
@@ -33,6 +38,7 @@ class Role:
         self.config = checkpoint.read_config(folder)
         self.kept: dict[str, Tensor] = {}
         self.sampler: Sampler | None = None
+        self.memory: Memory | None = None
         self._optimizer: torch.optim.AdamW | None = None
         self._is_gathered = False
 
@@ -84,13 +90,24 @@ class Worker:
         if a["device"] == "cuda":
             self._device = torch.device("cuda", 0)  # the only one that Ray lets this process see
             torch.cuda.set_device(self._device)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if a["device"] == "cuda" else "gloo",
-            init_method=f"tcp://{a['address']}",
-            rank=a["rank"],
-            world_size=a["world"],
-            timeout=timedelta(seconds=a["timeout"]),
-        )
+        try:
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if a["device"] == "cuda" else "gloo",
+                init_method=f"tcp://{a['address']}",
+                rank=a["rank"],
+                world_size=a["world"],
+                timeout=timedelta(seconds=a["timeout"]),
+            )
+        except RuntimeError as error:  # as all of torch.distributed's are
+            raise Refusal(
+                f"Worker {a['rank']} on the machine {os.uname().nodename} does not reach the others, which meet at "
+                f"{a['address']}: {' '.join(str(error).split())[:300]}. {NETWORK}"
+            ) from error
+        return {}
+
+    def see(self, a: Message) -> Message:
+        """Check that a folder is the one that the controller sees."""
+        check_shared(a["folder"], a["mark"], self._rank)
         return {}
 
     # ------------------------------------------------------------ models
@@ -103,7 +120,11 @@ class Worker:
         """Open the model of a folder under the number `model`."""
         sharding = Sharding(**a["sharding"])
         model = load_model(a["folder"], a["head"], sharding, self._device, a.get("newHead"))
-        self._roles[a["model"]] = Role(model, sharding, a["folder"])
+        role = Role(model, sharding, a["folder"])
+        if model.kind == "lm":
+            check_causal(model, self._device, sharding.dtype)
+            role.scatter()
+        self._roles[a["model"]] = role
         return {"parameters": sum(parameter.numel() for parameter in model.module.parameters())}
 
     def close(self, a: Message) -> Message:
@@ -183,6 +204,15 @@ class Worker:
 
     # ------------------------------------------------------------ sampling
 
+    def prepare(self, a: Message) -> Message:
+        """Find out how the model is drawn from, and what that takes; before the first sample."""
+        role = self._roles[a["model"]]
+        role.gather()
+        role.model.eval()
+        role.memory = memory = find_memory(role.model, self._device, role.sharding.dtype)
+        has_cache = memory.kind is not None
+        return {"hasCache": has_cache, "why": memory.why, "perToken": memory.per_token, "perRow": memory.per_row}
+
     def sample(self, a: Message) -> Message:
         """Some more tokens for each of this worker's sequences. When all workers are idle, give the memory back."""
         role = self._roles[a["model"]]
@@ -193,7 +223,8 @@ class Worker:
         role.gather()
         role.model.eval()
         if role.sampler is None:
-            role.sampler = Sampler(role.model, self._device)
+            assert role.memory is not None, "a model is prepared before it is drawn from"
+            role.sampler = Sampler(Reader(role.model, self._device), role.memory.kind)
         return role.sampler.go_on(a)
 
     # ------------------------------------------------------------ small things

@@ -82,6 +82,13 @@ describe("keys of Ray", () => {
     expect(raySettings(config, here).init).not.toHaveProperty("num_cpus");
   });
 
+  test("ray.init gets the workers' variables as text", () => {
+    const { config } = rl(onRay, "ray_init.runtime_env={env_vars: {A: 1, B: true, C: c}, working_dir: w}");
+    expect(raySettings(config, here).init).toEqual({
+      runtime_env: { env_vars: { A: "1", B: "true", C: "c" }, working_dir: "w" },
+    });
+  });
+
   test("a supervised run has its own place for them", () => {
     const { config, notices } = sft(
       ...[onRay, "engine=fsdp", "engine.fsdp_size=1", "trainer.n_gpus_per_node=2", "engine.dtype=bf16"],
@@ -206,7 +213,7 @@ describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema]
 test("the commands of docs/cluster.md set keys that count on Ray", () => {
   const page = readFileSync(new URL("../../docs/cluster.md", import.meta.url), "utf8").replaceAll("\\\n", " ");
   const commands = [...page.matchAll(/npx trainyard (ppo|sft) (.*trainer\.engine=ray.*)$/gm)];
-  expect(commands).toHaveLength(5);
+  expect(commands).toHaveLength(6);
   for (const [, verb, args = ""] of commands) {
     const schema = onEngine(verb === "ppo" ? ppoSchema : sftSchema, "ray");
     const keys = [...args.matchAll(/([\w.]+)=/g)].map(([, key = ""]) => key);

@@ -156,13 +156,25 @@ export function raySettings(
   const { ray_wait_register_center_timeout: startSeconds } = config.trainer;
   const collectiveSeconds = config.actor_rollout_ref?.nccl_timeout;
   return {
-    ...{ nodes: nnodes, workersPerNode, device: device === "cuda" ? "cuda" : "cpu", init },
+    ...{ nodes: nnodes, workersPerNode, device: device === "cuda" ? "cuda" : "cpu", init: withText(init) },
     cpusPerWorker: threads > 0 ? threads : share,
     ...(typeof address === "string" && { address }),
     ...(startSeconds !== undefined && { startMs: startSeconds * 1000 }),
     ...(collectiveSeconds !== undefined && { collectiveMs: collectiveSeconds * 1000 }),
   };
 }
+
+/** Arguments of `ray.init` in which the workers' variables are text, as Ray wants them; in YAML, 1 and true are not. */
+function withText(init: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const { data } = withVariables.safeParse(init);
+  return data ?? init; // of which Ray says what is wrong
+}
+
+const withVariables = z.looseObject({
+  runtime_env: z.looseObject({
+    env_vars: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)),
+  }),
+});
 
 type Divided = NonNullable<Rows["engine"]>;
 

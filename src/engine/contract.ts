@@ -171,6 +171,8 @@ export type ServerGroup = {
 
 export type Engine = {
   open(spec: ModelSpec): Promise<Model>;
+  /** Refuse a folder that is not the same on all machines of its workers, where there may be several. */
+  checkFolder?(folder: string): Promise<void>;
   /** Find room for servers that sample; null where the program they would run is not installed. */
   serve?(spec: ServerSpec): Promise<ServerGroup | null>;
   close(): Promise<void>;

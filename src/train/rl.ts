@@ -79,6 +79,7 @@ async function trainOn(
   if (start !== null && firstStep > totalSteps && !trainer.val_only)
     return sayFinished(start.step, totalSteps, actorDir(start.dir));
   let { klControl, skippedInARow, best } = stateAt(start, config, loader, prompts.fingerprint);
+  await engine.checkFolder?.(claim.dir);
   const roles = await openRoles(config, prompts, { engine, start }, context);
   await using player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir: claim.dir }, context);
   await using trackers = await trackRun(config, { start, totalSteps, env: context.env });

@@ -90,6 +90,7 @@ async function learnOn<Row>(
   if (start !== null && start.step >= totalSteps) return sayFinished(start.step, totalSteps, modelDir(start.dir));
   const state = stateAt(start, subject, loader);
   const spec: ModelSpec = { ...subject.model, sharding: rowSharding(config) };
+  await engine.checkFolder?.(claim.dir);
   const model = await engine.open(start === null ? spec : { ...spec, folder: modelDir(start.dir) });
   if (start !== null) await model.loadOptimizer(optimizerDir(start.dir));
   // Before the run begins: a tracker that refuses costs an earlier run nothing.

@@ -218,7 +218,7 @@ def language_reference(
 ) -> dict[str, torch.Tensor]:
     """What `npm run parity` compares."""
     model = load(case, folder)
-    logits = model(ids).logits
+    logits = model(ids, use_cache=False).logits
     logprobs = torch.log_softmax(logits[:, :-1], -1).gather(-1, ids[:, 1:, None])[
         ..., 0
     ]

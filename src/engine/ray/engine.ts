@@ -13,6 +13,7 @@ import { Random } from "../../util/random.ts";
 import type { Engine, ModelSpec, ServerGroup, ServerSpec } from "../contract.ts";
 import { LossGradients } from "./loss-gradient.ts";
 import { RayModel } from "./model.ts";
+import { checkShared } from "./shared-folder.ts";
 import { type GroupSpec, Shim, type WorkerPlace } from "./shim.ts";
 import { ensurePython, type PythonOptions } from "./venv.ts";
 import { placeServers } from "./vllm.ts";
@@ -92,9 +93,12 @@ export class RayEngine implements Engine {
       throw error;
     });
     const { parameters: parameterCount } = loaded.parse(answers[0]);
-    const { regime, cachedNumbers } = facts;
-    const parts = { shim, model, config, regime, cachedNumbers, parameterCount, losses: this.#losses };
+    const parts = { shim, model, config, regime: facts.regime, parameterCount, losses: this.#losses };
     return new RayModel({ ...parts, tokenizerFolder, limits });
+  }
+
+  async checkFolder(folder: string): Promise<void> {
+    await checkShared(await this.#group(), folder);
   }
 
   /** Servers of vLLM on the nodes of the workers; null where it is not installed. */
@@ -162,8 +166,6 @@ const described = z.object({
     .transform((most) => most ?? Infinity),
   /** Of new weights. */
   spread: z.number(),
-  /** Keys and values of one token. */
-  cachedNumbers: z.number(),
   regime: z.object({ type: z.enum(["dynamic", "longrope"]), end: z.number() }).nullable(),
 });
 

@@ -15,6 +15,7 @@ import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../../util/files.ts";
+import { info } from "../../util/log.ts";
 import type {
   ForwardOptions,
   HeadName,
@@ -33,6 +34,7 @@ import { type Block, divide, layOut, type Regime, type Round, standIn } from "./
 import type { Counted, LossGradients } from "./loss-gradient.ts";
 import { EngineLost } from "./lost.ts";
 import { RaySampler } from "./sampler.ts";
+import { checkShared } from "./shared-folder.ts";
 import type { Shim } from "./shim.ts";
 
 export type RayModelParts = {
@@ -41,8 +43,6 @@ export type RayModelParts = {
   readonly model: number;
   readonly config: AnyModelConfig;
   readonly regime: Regime | null;
-  /** Keys and values of one token. */
-  readonly cachedNumbers: number;
   readonly parameterCount: number;
   readonly losses: LossGradients;
   readonly tokenizerFolder: string;
@@ -151,6 +151,7 @@ export class RayModel implements Model {
         // Of our own families config.json is as every engine writes it; the workers write the others', and weights.
         const isOurs = isFamily(config.family);
         if (isOurs) await writeFileAtomic(join(staging, "config.json"), configOf(config, format, isUntied));
+        await checkShared(this.#parts.shim, staging);
         await this.#call("save", () => ({ folder: staging, format, isUntied, writesConfig: !isOurs }));
         await putInPlace(staging, dir, isThere);
       } catch (error) {
@@ -175,6 +176,7 @@ export class RayModel implements Model {
   saveOptimizer(dir: string): Promise<void> {
     return this.#exclusive(async () => {
       await mkdir(dir, { recursive: true });
+      await checkShared(this.#parts.shim, dir);
       await this.#call("save_optimizer", () => ({ folder: resolve(dir) }));
     });
   }
@@ -193,7 +195,7 @@ export class RayModel implements Model {
   }
 
   async #openSampler(): Promise<RaySampler> {
-    const { config, limits, tokenizerFolder, shim, regime, cachedNumbers } = this.#parts;
+    const { config, limits, tokenizerFolder, shim, regime } = this.#parts;
     if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
     const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
       () => true,
@@ -201,12 +203,15 @@ export class RayModel implements Model {
     );
     const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
     const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
-    const bytes = 4 * cachedNumbers; // in single precision
-    const cacheTokens = Math.floor((limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / bytes);
+    const [prepared] = await this.#exclusive(() => this.#call("prepare", () => ({})));
+    const { hasCache, why, perToken, perRow } = preparedAnswer.parse(prepared);
+    if (!hasCache) info(readsAnew(config.raw.model_type, why));
+    const numbers = (limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / 4; // in single precision
     const sampler = new RaySampler({
-      ...{ tokenizer, limits, cacheTokens, workers: shim.workers.length, vocabSize: config.vocabSize },
+      ...{ tokenizer, limits, workers: shim.workers.length, vocabSize: config.vocabSize },
+      cache: { numbers, perToken, perRow },
       eosIds: tokenizer?.eosIds ?? own,
-      maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, cacheTokens),
+      maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, Math.floor((numbers - perRow) / perToken)),
       regimeEnd: regime?.type === "longrope" ? regime.end : null,
       round: (messages) => this.#exclusive(() => this.#call("sample", (rank) => messages[rank]!)),
     });
@@ -257,7 +262,19 @@ const stepAnswer = z.object({ gradNorm: z.number().or(z.nan()).or(z.literal(Infi
 const headNames = z.enum(["logprobs", "entropy", "sumPiSquared", "values", "scores"]);
 const counted = z.partialRecord(headNames, z.instanceof(Float32Array));
 
-/** What keys and values may take on a worker unless said otherwise. */
+const preparedAnswer = z.object({
+  hasCache: z.boolean(),
+  /** What speaks against a cache. */
+  why: z.string(),
+  perToken: z.number(),
+  perRow: z.number(),
+});
+
+const readsAnew = (family: unknown, why: string): string =>
+  `Sampling from a model of the family ${family} reads the whole sequence for each token, which is slow: a cache does ` +
+  `not do for it (${why}).`;
+
+/** What keys, values and states may take on a worker unless said otherwise. */
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
 
 function configOf({ raw, family, head }: AnyModelConfig, format: SaveFormat, isUntied: boolean): string {

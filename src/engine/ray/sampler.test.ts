@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import type { SampleRequest, SamplerLimits } from "../../rollout/request.ts";
 import type { Decodable } from "../../text/stream.ts";
-import { RaySampler, type RaySamplerParts, type RoundMessage } from "./sampler.ts";
+import { type CacheBudget, RaySampler, type RaySamplerParts, type RoundMessage } from "./sampler.ts";
 
 const VOCABULARY = 50;
 type Known = { key: number; limit: number; length: number; ends: readonly number[] };
@@ -40,8 +40,8 @@ function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
     };
   };
   const sampler = new RaySampler({
-    ...{ workers, vocabSize: VOCABULARY, maxLength: 200, cacheTokens: 10_000, regimeEnd: null, eosIds: [], limits },
-    tokenizer: null,
+    ...{ workers, vocabSize: VOCABULARY, maxLength: 200, regimeEnd: null, eosIds: [], limits, tokenizer: null },
+    cache: { numbers: 10_000, perToken: 1, perRow: 0 },
     round: async (messages) => {
       if (trouble.next !== null) throw trouble.next;
       rounds.push(messages.map(({ keys }) => keys.length));
@@ -84,8 +84,13 @@ describe("sampling in rounds", () => {
     ]); // 20 tokens in rounds of 8, and one to let go
   });
 
-  test.each<SamplerLimits>([{ maxSequences: 2 }, {}])("no worker has more than it may: %j", async (limits) => {
-    const { sampler, rounds } = yard(limits, { cacheTokens: 23 * 2 });
+  test.each<{ limits?: SamplerLimits; cache?: CacheBudget }>([
+    { limits: { maxSequences: 2 } },
+    { cache: { numbers: 23 * 2, perToken: 1, perRow: 0 } },
+    { cache: { numbers: (10 * 23 + 7) * 2, perToken: 10, perRow: 7 } },
+    { cache: { numbers: 7 * 2, perToken: 0, perRow: 7 } },
+  ])("no worker has more than it may: %j", async ({ limits, ...more }) => {
+    const { sampler, rounds } = yard(limits, more);
     const told: number[] = [];
     await Promise.all(
       [1, 2, 3, 4, 5, 6, 7].map((seed) => sampler.sample(ask(seed, { onSample: () => told.push(seed) }))),

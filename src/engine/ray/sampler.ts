@@ -36,12 +36,14 @@ export type RoundMessage = {
   readonly regimeEnd: number | null;
 };
 
+/** What a worker may keep of its sequences, in numbers, and what it keeps of each token and of each sequence. */
+export type CacheBudget = { readonly numbers: number; readonly perToken: number; readonly perRow: number };
+
 export type RaySamplerParts = {
   readonly workers: number;
   readonly vocabSize: number;
   readonly maxLength: number;
-  /** Keys and values of so many tokens fit in what a worker may use for them. */
-  readonly cacheTokens: number;
+  readonly cache: CacheBudget;
   /** Sequences longer than this are rotated differently; null where there is no such length. */
   readonly regimeEnd: number | null;
   readonly eosIds: readonly number[];
@@ -136,11 +138,12 @@ export class RaySampler {
   stats(): SamplerStats {
     const live = this.#placed.flat();
     const lengthOf = ({ job, growing }: Live) => job.request.prompt.length + growing.ids.length;
+    const { cache, workers } = this.#parts;
     return {
       running: live.length,
       waiting: this.#waiting.reduce((sum, job) => sum + job.left, 0),
       cachedTokens: live.reduce((sum, one) => sum + lengthOf(one), 0),
-      cacheTokens: this.#parts.cacheTokens * this.#parts.workers,
+      cacheTokens: cache.perToken === 0 ? 0 : Math.floor(cache.numbers / cache.perToken) * workers,
       ...this.#counts,
       ...{ reusedTokens: 0, preemptions: 0 },
     };
@@ -199,15 +202,15 @@ export class RaySampler {
 
   /** Give those who wait to the workers with the fewest sequences, first come first served. */
   #admit(): void {
-    const { limits, cacheTokens } = this.#parts;
+    const { limits, cache } = this.#parts;
     const most = limits.maxSequences ?? DEFAULT_SEQUENCES;
     for (let job = this.#waiting[0]; job !== undefined; job = this.#waiting[0]) {
       const least = this.#placed.reduce((a, b) => (b.length < a.length ? b : a));
-      const tokens = [...least.map(({ growing }) => growing), ...job.growing].reduce(
-        (sum, { limit }) => sum + limit,
+      const numbers = [...least.map(({ growing }) => growing), ...job.growing].reduce(
+        (sum, { limit }) => sum + cache.perRow + limit * cache.perToken,
         0,
       );
-      const fits = least.length + job.growing.length <= most && tokens <= cacheTokens;
+      const fits = least.length + job.growing.length <= most && numbers <= cache.numbers;
       if (!fits && least.length > 0) return; // one that never fits runs alone
       for (const growing of job.growing) {
         least.push({ job, growing });

@@ -43,13 +43,17 @@ export type WorkerPlace = { readonly pid: number; readonly host: string; readonl
 
 type Pending = { resolve(value: unknown): void; reject(error: Error): void; readonly timer: NodeJS.Timeout };
 
+type Request = { readonly op: string } & Readonly<Record<string, unknown>>;
+
 /** What came of a verb, by those who did it and by those who refused. */
 type Answers = { readonly done: Readonly<Record<string, unknown>>[]; readonly refused: readonly string[] };
 
 const place = z.object({ pid: z.number(), host: z.string(), node: z.string() });
-const failure = z.object({ type: z.string(), message: z.string(), trace: z.string(), rank: z.number().optional() });
+/** A worker or a server, as it is named. */
+const one = place.extend({ kind: z.string(), rank: z.number() });
+const failure = z.object({ type: z.string(), message: z.string(), trace: z.string(), whose: one.nullable() });
 const frame = z.union([
-  z.object({ event: z.literal("lost"), kind: z.string(), rank: z.number(), why: z.string(), ...place.shape }),
+  one.extend({ event: z.literal("lost"), why: z.string() }),
   z.object({ id: z.number(), error: failure }),
   z.object({ id: z.number(), ok: z.unknown() }),
 ]);
@@ -195,12 +199,12 @@ export class Shim {
     const { done, refused } = await this.#relay({ op: "call", verb, args: messages.map(pack) }, verb, limitMs);
     if (refused.length === 0) return done;
     // Workers that did it and workers that did not have different weights now, unless they only read.
-    if (done.length > 0 && verb !== "load" && verb !== "describe") this.#lose(refused[0]!);
+    if (done.length > 0 && !changesNothing.has(verb)) this.#lose(refused[0]!);
     throw this.#lost ?? new UserError(refused[0]);
   }
 
   /** What the others did, and what was refused. */
-  async #relay(request: object, verb: string, limitMs: number): Promise<Answers> {
+  async #relay(request: Request, verb: string, limitMs: number): Promise<Answers> {
     const reply = await this.#ask(request, verb, limitMs);
     const answers = z
       .array(z.instanceof(Uint8Array))
@@ -220,12 +224,13 @@ export class Shim {
     clearTimeout(kill);
   }
 
-  #ask(request: object, verb: string, limitMs: number): Promise<unknown> {
+  #ask(request: Request, verb: string, limitMs: number): Promise<unknown> {
     if (this.#lost !== null) return Promise.reject(this.#lost);
     const id = this.#next++;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const timer = setTimeout(() => {
-      this.#lose(`The workers have not answered \`${verb}\` within ${Math.round(limitMs / 1000)} s.`);
+      const who = request.op === "call_servers" ? "The vLLM servers" : "The workers";
+      this.#lose(`${who} have not answered \`${verb}\` within ${Math.round(limitMs / 1000)} s.`);
     }, limitMs);
     this.#pending.set(id, { resolve, reject, timer });
     this.#child.stdin?.write(framed({ id, ...request }));
@@ -235,17 +240,17 @@ export class Shim {
   #hear(message: z.infer<typeof frame>): void {
     if ("event" in message) {
       const why = firstLine(message.why);
-      this.#lose(`${nameOf(message.rank, message, message.kind)} was lost: ${why}${adviceOn(why)}`);
+      this.#lose(`${nameOf(message)} was lost: ${why}${adviceOn(why)}`);
       return;
     }
     const pending = this.#pending.get(message.id);
     if (pending === undefined) return; // its group was lost meanwhile
     if ("error" in message) {
-      const { type, rank, trace } = message.error;
+      const { type, whose, trace } = message.error;
       debug(trace);
       if (type === "Refusal") this.#settle(message.id).reject(new UserError(message.error.message));
       else {
-        const told = describe(message.error, rank === undefined ? "The Ray shim" : nameOf(rank, this.#workers[rank]));
+        const told = describe(message.error, whose === null ? "The Ray shim" : nameOf(whose));
         // Where one worker dies the others break off, and may be heard first.
         if (this.#workers.length > 1) setTimeout(() => this.#lose(told), LAST_WORDS_MS).unref();
         else this.#lose(told);
@@ -271,6 +276,9 @@ export class Shim {
     this.#child.stdin?.end(); // the others are of no use alone
   }
 }
+
+/** Verbs that may be refused by some workers: the models of all are as they were. */
+const changesNothing: ReadonlySet<string> = new Set(["describe", "load", "see"]);
 
 /** Longer than the shim itself takes when Ray does not answer. */
 const CLOSE_MS = 20_000;
@@ -298,8 +306,8 @@ function adviceOn(why: string): string {
   return /OutOfMemory|out of memory|can't allocate memory|not enough memory|low on memory/i.test(why) ? LESS : "";
 }
 
-function nameOf(rank: number, at: WorkerPlace | undefined, kind = "Worker"): string {
-  return at === undefined ? `${kind} ${rank}` : `${kind} ${rank} (process ${at.pid} on ${at.host})`;
+function nameOf({ kind, rank, pid, host }: z.infer<typeof one>): string {
+  return `${kind} ${rank} (process ${pid} on ${host})`;
 }
 
 /**

@@ -44,3 +44,17 @@ test.skipIf(python === "")("the workers' code is as ruff wants it (needs Python 
     expect(status).toBe(0);
   }
 });
+
+test.skipIf(python === "")(
+  "the types of the workers' code hold, as mypy checks them (needs Python with mypy)",
+  { timeout: 300_000 }, // the first time, when it reads the libraries
+  () => {
+    const cache = join(pythonFolder, "../node_modules/.cache/mypy");
+    const { status, stdout } = spawnSync(python, ["-m", "mypy", "--cache-dir", cache], {
+      cwd: pythonFolder,
+      encoding: "utf8",
+    });
+    expect(stdout).toMatch(/^Success: no issues found in \d+ source files/);
+    expect(status).toBe(0);
+  },
+);

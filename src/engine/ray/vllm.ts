@@ -2,7 +2,7 @@
  * Servers of vLLM on the nodes of the workers, as Ray actors that each keep one process. They sample; what they are asked
  * and how they are given weights is `rollout/`'s, over HTTP.
  *
- * A server that ends is the end of the group, like a worker. Requests need the key, which only this process and the
+ * A server that ends or is frozen is the end of the group, like a worker. Requests need the key, which only this process and the
  * servers know; in a cluster of its own they listen on the loopback address.
  */
 import { randomBytes } from "node:crypto";
@@ -31,7 +31,8 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
     apiKey,
     lost: shim.lost,
     async start(folder) {
-      const about = { folder: resolve(folder), key: apiKey, env: defaultServerEnv, timeout: startMs / 1000 };
+      const times = { timeout: startMs / 1000, silence: Math.min(silenceMs, SILENCE_MS) / 1000 };
+      const about = { folder: resolve(folder), key: apiKey, env: defaultServerEnv, ...times };
       const command = commandOptions(spec, device);
       const answers = await shim.callServers("start", { ...about, options: command }, startMs + 30_000);
       return answers.map((answer) => running.parse(answer).url);
@@ -43,6 +44,10 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
 }
 
 const VERIFY_MS = 1_800_000;
+
+/** How long a server may neither answer nor compute before it counts as lost. */
+const SILENCE_MS = 60_000;
+
 const running = z.object({ url: z.string() });
 
 /**

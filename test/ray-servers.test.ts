@@ -1,0 +1,109 @@
+/**
+ * What becomes of servers beside the workers that do not die and do not live: each is named within a deadline, and ends
+ * with all it has started. In the place of vLLM is a program that answers as it does (test/python/vllm_stand_in);
+ * test/rl-vllm.test.ts does the same to vLLM itself. TRAINYARD_TEST_PYTHON names an interpreter that has
+ * python/requirements.txt.
+ */
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { ServerSpec } from "../src/engine/contract.ts";
+import { RayEngine } from "../src/engine/ray/engine.ts";
+import { EngineLost } from "../src/engine/ray/lost.ts";
+import { Shim } from "../src/engine/ray/shim.ts";
+import { hasRay, processesOf, python } from "./ray-yard.ts";
+
+const SECONDS = 1000;
+const silenceMs = 4 * SECONDS;
+const standIn = fileURLToPath(new URL("python/vllm_stand_in", import.meta.url));
+
+const spec: ServerSpec = {
+  ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
+  ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
+};
+
+describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", { timeout: 200 * SECONDS }, () => {
+  let folder = "";
+  let vllmPython = "";
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "stand-in-"));
+    vllmPython = join(folder, "python");
+    await writeFile(vllmPython, `#!/bin/sh\nPYTHONPATH=${standIn} exec ${python} "$@"\n`);
+    await chmod(vllmPython, 0o755);
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  /** A server in an engine of its own, and what can be done to it. */
+  async function serve() {
+    const engine = new RayEngine({ python, vllmPython, silenceMs });
+    const group = await engine.serve(spec);
+    const [url] = await group!.start(folder);
+    const { shimPid } = await engine.group();
+    const [api, core] = (await (await fetch(`${url}/pids`)).json()) as [number, number];
+    const occupy = async (what: "compute" | "hang", seconds: number) => {
+      await fetch(`${url}/engine?do=${what}&seconds=${seconds}`);
+    };
+    return { engine, group: group!, shimPid: shimPid!, url: url!, pids: { api, core }, occupy };
+  }
+  type Served = Awaited<ReturnType<typeof serve>>;
+
+  test.each<{ what: string; freeze: (served: Served) => unknown; message: RegExp }>([
+    {
+      what: "is stopped",
+      freeze: ({ pids }) => process.kill(pids.api, "SIGSTOP"),
+      message: /: it does not answer, and has computed nothing for 4 s\.$/,
+    },
+    {
+      what: "has an engine that is stopped, and not while that took long over a pass before,",
+      freeze: async ({ pids, group, url, occupy }) => {
+        await occupy("compute", (3 * silenceMs) / SECONDS);
+        const start = performance.now();
+        await fetch(`${url}/is_paused`);
+        expect(performance.now() - start).toBeGreaterThan(2 * silenceMs);
+        expect(group.lost.aborted).toBe(false);
+        process.kill(pids.core, "SIGSTOP");
+      },
+      message: /: its engine does not answer, and has computed nothing for 4 s\.$/,
+    },
+    {
+      what: "has an engine that waits for what does not come",
+      freeze: ({ occupy }) => occupy("hang", 1000),
+      message: /: its engine does not answer, and has computed nothing for 4 s\.$/,
+    },
+  ])("one that $what is named, and nothing is left of it", async ({ freeze, message }) => {
+    const served = await serve();
+    const { engine, group, shimPid, pids } = served;
+    try {
+      expect(processesOf(shimPid)).toEqual(expect.arrayContaining(Object.values(pids)));
+      await freeze(served);
+      const start = performance.now();
+      while (!group.lost.aborted && performance.now() - start < 6 * silenceMs) await sleep(50);
+      expect(performance.now() - start).toBeGreaterThan(0.9 * silenceMs);
+      expect(group.lost.reason).toBeInstanceOf(EngineLost);
+      expect(String(group.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: /);
+      expect(String(group.lost.reason)).toMatch(message);
+      while (processesOf(shimPid).length > 0 && performance.now() - start < 8 * silenceMs) await sleep(50);
+      expect(processesOf(shimPid)).toEqual([]);
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test("an error in one of them is told as its own, and not as a worker's", async () => {
+    const times = { startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS };
+    const one = { nodes: 1, perNode: 1, device: "cpu", bundle: { CPU: 1 }, address: null } as const;
+    const more = { init: {}, local: { num_cpus: 1 }, env: {}, isReplacing: false };
+    const shim = await Shim.start(python, { ...one, ...more, ...times }, AbortSignal.any([]));
+    try {
+      expect(await shim.serve({ python: vllmPython, parallel: 1, silence: 60 }, 60 * SECONDS)).toBe(true);
+      const asked = shim.callServers("unheard_of", {}, 60 * SECONDS);
+      await expect(asked).rejects.toThrow(EngineLost);
+      await expect(asked).rejects.toThrow(/^The vLLM server 0 \(process \d+ on .*\) stopped with AttributeError: /);
+    } finally {
+      await shim.close();
+    }
+  });
+});
