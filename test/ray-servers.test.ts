@@ -10,20 +10,15 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ServerSpec } from "../src/engine/contract.ts";
 import { RayEngine } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
 import { Shim } from "../src/engine/ray/shim.ts";
 import { hasRay, processesOf, python } from "./ray-yard.ts";
+import { serverSpec } from "./vllm-yard.ts";
 
 const SECONDS = 1000;
 const silenceMs = 4 * SECONDS;
 const standIn = fileURLToPath(new URL("python/vllm_stand_in", import.meta.url));
-
-const spec: ServerSpec = {
-  ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
-  ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
-};
 
 describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", { timeout: 200 * SECONDS }, () => {
   let folder = "";
@@ -39,7 +34,7 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
   /** A server in an engine of its own, and what can be done to it. */
   async function serve() {
     const engine = new RayEngine({ python, vllmPython, silenceMs });
-    const group = await engine.serve(spec);
+    const group = await engine.serve(serverSpec);
     const [url] = await group!.start(folder);
     const { shimPid } = await engine.group();
     const [api, core] = (await (await fetch(`${url}/pids`)).json()) as [number, number];

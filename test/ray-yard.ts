@@ -43,13 +43,23 @@ export async function startNodes(...cpus: number[]) {
 }
 
 /** Train by PPO in this process, with a reward at hand; the result is the run's metrics, timings aside. */
-export async function playOnRay(
+export function playOnRay(
   yard: Yard,
   run: string,
   overrides: readonly string[],
+  reward?: RewardFunction,
+): Promise<Record<string, number>[]> {
+  return playWith(yard, run, overrides, { TRAINYARD_PYTHON: python, HF_HUB_OFFLINE: "1" }, reward);
+}
+
+/** The same with variables of the environment. */
+export async function playWith(
+  yard: Yard,
+  run: string,
+  overrides: readonly string[],
+  env: Readonly<Record<string, string>>,
   reward: RewardFunction = sevens,
 ): Promise<Record<string, number>[]> {
-  const env = { TRAINYARD_PYTHON: python, HF_HUB_OFFLINE: "1" };
   const { config } = resolve(ppoSchema, [yard.keys(run, overrides).map(parseOverride)], { home: "/", env });
   const custom = { ...config.custom_reward_function, function: { kind: "function", run: reward } as const };
   setLevel("quiet");

@@ -4,19 +4,17 @@
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { createServer, request } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ServerSpec } from "../src/engine/contract.ts";
 import { RayEngine } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
 import { UserError } from "../src/util/errors.ts";
-import { hasRay, processesOf, python } from "./ray-yard.ts";
+import { hasRay, playWith, processesOf, python } from "./ray-yard.ts";
 import { sevens, Yard } from "./rl-yard.ts";
-import { endServer, hasVllm, playWith, serveVllm, vllmConfig, vllmPython } from "./vllm-yard.ts";
+import { endServer, hasVllm, runningWith, serverSpec, serveVllm, vllmConfig, vllmPython } from "./vllm-yard.ts";
 
 const SECONDS = 1000;
 const rollout = "actor_rollout_ref.rollout";
@@ -108,18 +106,13 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
       expect(scored).toBeGreaterThan(48); // a step of 16 responses was taken again
     });
 
-    const spec: ServerSpec = {
-      ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
-      ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
-    };
-
     test("want a key for every path, and one that is killed is named within seconds and leaves nothing behind", async () => {
       const engine = new RayEngine({ python, vllmPython });
       try {
         const actor = await engine.open({ folder: model });
         const weights = yard.path("weights");
         await actor.save(weights, "F32", { isUntied: true });
-        const group = await engine.serve(spec);
+        const group = await engine.serve(serverSpec);
         await group!.verify(weights);
         const [url] = await group!.start(weights);
         for (const path of ["/v1/models", "/collective_rpc", "/server_info"])
@@ -138,71 +131,13 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
       }
     });
 
-    test.each<{ part: string; find: (pid: number) => boolean; whose: RegExp }>([
-      { part: "that speaks HTTP", find: isServer, whose: /: it does not answer/ },
-      {
-        part: "that computes",
-        find: (pid) => nameOf(pid) === "VLLM::EngineCor",
-        whose: /: its engine does not answer/,
-      },
-    ])(
-      "do not come from a server whose process $part is stopped: it is named, and leaves nothing behind",
-      async (one) => {
-        const engine = new RayEngine({ python, vllmPython, silenceMs: 10 * SECONDS });
-        try {
-          const actor = await engine.open({ folder: model });
-          const weights = yard.path(`weights ${one.part}`);
-          await actor.save(weights, "F32", { isUntied: true });
-          const group = await engine.serve(spec);
-          await group!.start(weights);
-          const { shimPid } = await engine.group();
-          await sleep(15 * SECONDS);
-          expect(group!.lost.aborted).toBe(false); // it is idle, and well
-          const begun = performance.now();
-          for (const pid of processesOf(shimPid!).filter(one.find)) process.kill(pid, "SIGSTOP");
-          while (!group!.lost.aborted && performance.now() - begun < 60 * SECONDS) await sleep(50);
-          expect(group!.lost.reason).toBeInstanceOf(EngineLost);
-          expect(String(group!.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: /);
-          expect(String(group!.lost.reason)).toMatch(one.whose);
-          while (processesOf(shimPid!).length > 0 && performance.now() - begun < 90 * SECONDS) await sleep(50);
-          expect(processesOf(shimPid!)).toEqual([]);
-        } finally {
-          await engine.close();
-        }
-      },
-    );
-
     test("have no servers where vLLM is not installed", async () => {
       const engine = new RayEngine({ python, vllmPython: python });
       try {
-        expect(await engine.serve(spec)).toBeNull();
+        expect(await engine.serve(serverSpec)).toBeNull();
       } finally {
         await engine.close();
       }
     });
   });
 });
-
-/** What a process calls itself, in at most 15 characters (Linux). */
-function nameOf(pid: number): string {
-  return readFileSync(`/proc/${pid}/comm`, "utf8").trim();
-}
-
-/** The servers of vLLM on a model below a folder (Linux). */
-function runningWith(folder: string): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => isServer(pid) && argumentsOf(pid).some((arg) => arg.startsWith(folder)));
-}
-
-const isServer = (pid: number): boolean => argumentsOf(pid)[2] === "vllm.entrypoints.cli.main";
-
-/** Empty where the process has ended (Linux). */
-function argumentsOf(pid: number): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-  } catch {
-    return [];
-  }
-}

@@ -1,15 +1,11 @@
 /** What tests of rollouts from vLLM need: an interpreter that has it, a model that it takes, and a server of it. */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
-import { parseOverride } from "../src/config/overrides.ts";
-import { ppoSchema } from "../src/config/ppo.ts";
-import { resolve } from "../src/config/resolve.ts";
-import type { RewardFunction } from "../src/rewards/reward.ts";
-import { trainRl } from "../src/train/rl.ts";
-import { setLevel } from "../src/util/log.ts";
-import { charConfig, sevens, type Yard } from "./rl-yard.ts";
+import type { ServerSpec } from "../src/engine/contract.ts";
+import { charConfig } from "./rl-yard.ts";
 import { pause } from "./sandbox.ts";
 
 const keeper = fileURLToPath(new URL("../python/trainyard_worker/keeper.py", import.meta.url));
@@ -27,6 +23,12 @@ export const vllmConfig = {
   ...charConfig,
   ...{ hidden_size: 64, intermediate_size: 96, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 32 },
   tie_word_embeddings: true,
+};
+
+/** What a server of an engine is to do in a test. */
+export const serverSpec: ServerSpec = {
+  ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
+  ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
 };
 
 /** Start vLLM on a model in a process of its own; the result is its address. */
@@ -76,21 +78,22 @@ export async function freePort(): Promise<number> {
   return typeof address === "object" && address !== null ? address.port : 0;
 }
 
-/** Train in this process with variables of the environment; the result is the run's metrics. */
-export async function playWith(
-  yard: Yard,
-  run: string,
-  overrides: readonly string[],
-  env: Readonly<Record<string, string>>,
-  reward: RewardFunction = sevens,
-): Promise<Record<string, number>[]> {
-  const { config } = resolve(ppoSchema, [yard.keys(run, overrides).map(parseOverride)], { home: "/", env });
-  const custom = { ...config.custom_reward_function, function: { kind: "function", run: reward } as const };
-  setLevel("quiet");
+/** The servers of vLLM on a model below a folder (Linux). */
+export function runningWith(folder: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => isServer(pid) && argumentsOf(pid).some((arg) => arg.startsWith(folder)));
+}
+
+/** Whether a process is a server of vLLM that speaks HTTP (Linux). */
+export const isServer = (pid: number): boolean => argumentsOf(pid)[2] === "vllm.entrypoints.cli.main";
+
+/** Empty where the process has ended (Linux). */
+function argumentsOf(pid: number): string[] {
   try {
-    await trainRl({ ...config, custom_reward_function: custom }, { signal: AbortSignal.any([]), env });
-  } finally {
-    setLevel("info");
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+  } catch {
+    return [];
   }
-  return await yard.metrics(run);
 }
