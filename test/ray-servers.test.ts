@@ -1,7 +1,7 @@
 /**
  * What becomes of servers beside the workers that do not die and do not live: each is named within a deadline, and ends
  * with all it has started. In the place of vLLM is a program that answers as it does (test/python/vllm_stand_in);
- * test/rl-vllm.test.ts does the same to vLLM itself. TRAINYARD_TEST_PYTHON names an interpreter that has
+ * test/long/vllm-losses.long.ts does the same to vLLM itself. TRAINYARD_TEST_PYTHON names an interpreter that has
  * python/requirements.txt.
  */
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";

@@ -10,10 +10,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { RayEngine } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
-import type { RewardFunction } from "../src/rewards/reward.ts";
 import { UserError } from "../src/util/errors.ts";
 import { hasRay, playWith, processesOf, python } from "./ray-yard.ts";
-import { sevens, Yard } from "./rl-yard.ts";
+import { Yard } from "./rl-yard.ts";
 import { endServer, hasVllm, runningWith, serverSpec, serveVllm, vllmConfig, vllmPython } from "./vllm-yard.ts";
 
 const SECONDS = 1000;
@@ -93,17 +92,6 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
       const engine = ["trainer.engine=ray", `${rollout}.name=vllm`, "trainer.n_gpus_per_node=2"];
       expectAgreement(await playWith(yard, "managed", [...keys(), ...engine], env));
       expect(await readdir(yard.path("managed"))).not.toContain("rollout_weights");
-    });
-
-    test("go on, from the last checkpoint, after a server was killed in the middle of a run", async () => {
-      const engine = ["trainer.engine=ray", `${rollout}.name=vllm`, "trainer.save_freq=1"];
-      let scored = 0;
-      const killing: RewardFunction = async (input) => {
-        if (++scored === 24) for (const pid of runningWith(yard.path("killed"))) process.kill(pid, "SIGKILL");
-        return sevens(input);
-      };
-      expectAgreement(await playWith(yard, "killed", [...keys(), ...engine], env, killing));
-      expect(scored).toBeGreaterThan(48); // a step of 16 responses was taken again
     });
 
     test("want a key for every path, and one that is killed is named within seconds and leaves nothing behind", async () => {

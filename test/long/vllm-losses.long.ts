@@ -1,5 +1,6 @@
 /**
- * Servers of vLLM that are stopped and not dead; `ray-servers.test.ts` does the same with a stand-in that starts faster.
+ * Runs that lose a server of vLLM, and servers that are stopped and not dead; `ray-servers.test.ts` stops a stand-in, which
+ * starts faster.
  * TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt, TRAINYARD_VLLM_PYTHON one that has vllm.
  */
 import { readFileSync } from "node:fs";
@@ -7,9 +8,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { RayEngine } from "../../src/engine/ray/engine.ts";
 import { EngineLost } from "../../src/engine/ray/lost.ts";
-import { hasRay, processesOf, python } from "../ray-yard.ts";
-import { Yard } from "../rl-yard.ts";
-import { hasVllm, isServer, serverSpec, vllmConfig, vllmPython } from "../vllm-yard.ts";
+import type { RewardFunction } from "../../src/rewards/reward.ts";
+import { hasRay, playWith, processesOf, python } from "../ray-yard.ts";
+import { sevens, Yard } from "../rl-yard.ts";
+import { hasVllm, isServer, runningWith, serverSpec, vllmConfig, vllmPython } from "../vllm-yard.ts";
 
 const SECONDS = 1000;
 
@@ -24,6 +26,23 @@ describe.skipIf(!hasVllm || !hasRay)(
       model = await yard.makeModel("tied", vllmConfig);
     });
     afterAll(() => yard.remove());
+
+    test("that is killed in the middle of a run is replaced, and the run goes on from its last checkpoint", async () => {
+      let scored = 0;
+      const killing: RewardFunction = async (input) => {
+        if (++scored === 24) for (const pid of runningWith(yard.path("killed"))) process.kill(pid, "SIGKILL");
+        return sevens(input);
+      };
+      const keys = [
+        ...[`actor_rollout_ref.model.path=${model}`, "actor_rollout_ref.rollout.name=vllm"],
+        ...["trainer.engine=ray", "trainer.total_training_steps=3", "trainer.save_freq=1"],
+      ];
+      const env = { TRAINYARD_PYTHON: python, TRAINYARD_VLLM_PYTHON: vllmPython };
+      const metrics = await playWith(yard, "killed", keys, env, killing);
+      expect(metrics).toHaveLength(3);
+      for (const data of metrics) expect(data["training/rollout_probs_diff_max"]).toBeLessThan(1e-3);
+      expect(scored).toBeGreaterThan(48); // a step of 16 responses was taken again
+    });
 
     test.each<{ part: string; find: (pid: number) => boolean; whose: RegExp }>([
       { part: "that speaks HTTP", find: isServer, whose: /: it does not answer/ },
