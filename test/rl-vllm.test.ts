@@ -13,7 +13,16 @@ import { EngineLost } from "../src/engine/ray/lost.ts";
 import { UserError } from "../src/util/errors.ts";
 import { hasRay, playWith, processesOf, python } from "./ray-yard.ts";
 import { Yard } from "./rl-yard.ts";
-import { endServer, hasVllm, runningWith, serverSpec, serveVllm, vllmConfig, vllmPython } from "./vllm-yard.ts";
+import {
+  endServer,
+  expectAgreement,
+  hasVllm,
+  runningWith,
+  serverSpec,
+  serveVllm,
+  vllmConfig,
+  vllmPython,
+} from "./vllm-yard.ts";
 
 const SECONDS = 1000;
 const rollout = "actor_rollout_ref.rollout";
@@ -29,16 +38,6 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
 
   /** Enough steps for two hand-overs, with responses that are not all alike. */
   const keys = () => [`actor_rollout_ref.model.path=${model}`, "trainer.total_training_steps=3"];
-
-  function expectAgreement(metrics: readonly Record<string, number>[]): void {
-    expect(metrics).toHaveLength(3);
-    for (const data of metrics) {
-      expect(data["training/rollout_probs_diff_max"]).toBeLessThan(1e-3);
-      expect(data["training/rollout_probs_diff_max"]).toBeGreaterThan(0); // another program has computed them
-      expect(data["actor/entropy"]).toBeGreaterThan(0.5); // or probabilities near 1 would agree by themselves
-      expect(data["actor/grad_norm"]).toBeGreaterThan(0);
-    }
-  }
 
   describe("that runs already", () => {
     let url: string;

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
+import { expect } from "vitest";
 import type { ServerSpec } from "../src/engine/contract.ts";
 import { charConfig } from "./rl-yard.ts";
 import { pause } from "./sandbox.ts";
@@ -76,6 +77,17 @@ export async function freePort(): Promise<number> {
   probe.close();
   await once(probe, "close");
   return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+/** Three steps whose samples are of the trainer's weights, as another program computes them. */
+export function expectAgreement(metrics: readonly Record<string, number>[]): void {
+  expect(metrics).toHaveLength(3);
+  for (const data of metrics) {
+    expect(data["training/rollout_probs_diff_max"]).toBeLessThan(1e-3);
+    expect(data["training/rollout_probs_diff_max"]).toBeGreaterThan(0); // another program has computed them
+    expect(data["actor/entropy"]).toBeGreaterThan(0.5); // or probabilities near 1 would agree by themselves
+    expect(data["actor/grad_norm"]).toBeGreaterThan(0);
+  }
 }
 
 /** The servers of vLLM on a model below a folder (Linux). */
