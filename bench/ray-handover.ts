@@ -1,6 +1,6 @@
 /**
- * How long it takes until vLLM samples from new weights: they are written by the workers, checked by the servers' machine
- * and loaded. An optimizer step comes before each hand-over and is not timed.
+ * How long it takes until vLLM samples from new weights: the workers gather them and send them to it, and it loads them.
+ * An optimizer step comes before each hand-over and is not timed.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

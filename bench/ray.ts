@@ -52,8 +52,8 @@ export async function benchRay(options: BenchOptions, print: (figure: Figure) =>
   if (options.hasPeers) {
     const handover = { ...job, vllmPython: pythonOf("vllm") };
     say(
-      "New weights: after an optimizer step on two workers they are written to a folder, checked and loaded by vLLM on the CPU, " +
-        "which then draws a token; 10 times.",
+      "New weights: after an optimizer step on two workers they are gathered, sent to vLLM on the CPU over gloo and loaded by it, " +
+        "and it draws a token; 10 times.",
     );
     const times = await answerOf("ray-handover.ts", handover, handoverTimesSchema);
     for (const made of handoverFigures(times)) add(made, underAim(made, aims.handover));

@@ -13,6 +13,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { RayEngine } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
 import { Shim } from "../src/engine/ray/shim.ts";
+import { UserError } from "../src/util/errors.ts";
 import { hasRay, processesOf, python } from "./ray-yard.ts";
 import { serverSpec } from "./vllm-yard.ts";
 
@@ -87,14 +88,39 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     }
   });
 
-  test("an error in one of them is told as its own, and not as a worker's", async () => {
+  test("some with places of their own are where the cluster has room beside the workers, and too many are refused", async () => {
+    const engine = new RayEngine({ python, vllmPython, silenceMs, servers: 2 });
+    try {
+      const many = engine.serve({ ...serverSpec, own: { nodes: 1, perNode: 3 } });
+      await expect(many).rejects.toThrow(UserError);
+      await expect(many).rejects.toThrow(
+        /has 3 CPU in all, and 3 are asked for, beside 1 for the workers: 1 for each of the vLLM servers/,
+      );
+      const group = await engine.serve({ ...serverSpec, own: { nodes: 2, perNode: 1 } });
+      const urls = await group!.start(folder);
+      expect(new Set(urls).size).toBe(2);
+      const lines = await Promise.all(urls.map(async (url) => await (await fetch(`${url}/environment`)).json()));
+      expect(lines).toEqual([0, 1].map((index) => expect.objectContaining({ first: 1 + index, world: 3, threads: 1 })));
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test("one with another NCCL than the workers' is refused, and an error in one is told as its own, not as a worker's", async () => {
     const times = { startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS };
     const one = { nodes: 1, perNode: 1, device: "cpu", bundle: { CPU: 1 }, address: null } as const;
     const more = { init: {}, local: { num_cpus: 1 }, env: {}, isReplacing: false };
     const shim = await Shim.start(python, { ...one, ...more, ...times }, AbortSignal.any([]));
     try {
-      expect(await shim.serve({ python: vllmPython, parallel: 1, silence: 60 }, 60 * SECONDS)).toBe(true);
-      const asked = shim.callServers("unheard_of", {}, 60 * SECONDS);
+      const spec = { python: vllmPython, parallel: 1, own: null, isReplacing: false, silence: 60 };
+      expect(await shim.serve(spec, 60 * SECONDS)).toBe(1);
+      const other = () => ({ line: { nccl: "(1, 0, 0)" } });
+      const versions = shim.callServers("start", other, 60 * SECONDS);
+      await expect(versions).rejects.toThrow(UserError);
+      await expect(versions).rejects.toThrow(
+        /has NCCL \(2, .* and the workers have \(1, 0, 0\).*Install vLLM in the workers' Python/,
+      );
+      const asked = shim.callServers("unheard_of", () => ({}), 60 * SECONDS);
       await expect(asked).rejects.toThrow(EngineLost);
       await expect(asked).rejects.toThrow(/^The vLLM server 0 \(process \d+ on .*\) stopped with AttributeError: /);
     } finally {

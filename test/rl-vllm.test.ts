@@ -89,11 +89,12 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
 
     test("are those of the weights after each update, also of a model whose head is its embedding", async () => {
       const engine = ["trainer.engine=ray", `${rollout}.name=vllm`, "trainer.n_gpus_per_node=2"];
-      expectAgreement(await playWith(yard, "managed", [...keys(), ...engine], env));
+      const apart = [`${rollout}.nnodes=1`, `${rollout}.n_gpus_per_node=1`]; // a server with a place of its own
+      expectAgreement(await playWith(yard, "managed", [...keys(), ...engine, ...apart], env));
       expect(await readdir(yard.path("managed"))).not.toContain("rollout_weights");
     });
 
-    test("want a key for every path, and one that is killed is named within seconds and leaves nothing behind", async () => {
+    test("want a key for every path, and one that is killed while it is sent weights is named within seconds and leaves nothing behind", async () => {
       const engine = new RayEngine({ python, vllmPython });
       try {
         const actor = await engine.open({ folder: model });
@@ -105,12 +106,14 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
         for (const path of ["/v1/models", "/collective_rpc", "/server_info"])
           expect((await fetch(url + path, { method: "POST" })).status).toBe(401);
         const { shimPid } = await engine.group();
+        const sending = group!.send(actor).catch((error: unknown) => error);
         const begun = performance.now();
         for (const pid of runningWith(weights)) process.kill(pid, "SIGKILL");
         while (!group!.lost.aborted && performance.now() - begun < 20 * SECONDS) await sleep(50);
         expect(group!.lost.reason).toBeInstanceOf(EngineLost);
         expect(String(group!.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: .*signal 9/);
         expect(performance.now() - begun).toBeLessThan(5 * SECONDS);
+        expect(await sending).toBe(group!.lost.reason);
         while (processesOf(shimPid!).length > 0 && performance.now() - begun < 30 * SECONDS) await sleep(50);
         expect(processesOf(shimPid!)).toEqual([]);
       } finally {

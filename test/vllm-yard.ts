@@ -29,7 +29,7 @@ export const vllmConfig = {
 /** What a server of an engine is to do in a test. */
 export const serverSpec: ServerSpec = {
   ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
-  ...{ memoryShare: 0.5, parallel: 1, isEager: true, options: {} },
+  ...{ memoryShare: 0.5, parallel: 1, own: null, isEager: true, options: {} },
 };
 
 /** Start vLLM on a model in a process of its own; the result is its address. */

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ SHARD_BYTES = 5_000_000_000
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 _EMBEDDED_FILE = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+Named = list[tuple[str, nn.Parameter]]
 
 
 def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, unties: bool = False) -> None:
@@ -36,22 +38,14 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
     With `unties`, a parameter that has two names is written under both.
     """
     kind = _DTYPES[dtype]
-    twins: dict[str, str] = model.module.all_tied_weights_keys if unties else {}
     shards = _shards(model.module, kind.itemsize)
     places: dict[str, str] = {}
     total = 0
-    for index, names in enumerate(shards):
-        whole: dict[str, Tensor] = {}
-        for name, parameter in names:
-            value = _whole(parameter)  # of which all have a part
-            if is_writer:
-                whole[name] = value.to("cpu", kind)
+    for index, parameters in enumerate(shards):
+        tensors = _gather(model, parameters, (torch.device("cpu"), kind) if is_writer else None, unties)
         if not is_writer:
             continue
-        whole |= {twin: whole[name].clone() for twin, name in twins.items() if name in whole}
         file = "model.safetensors" if len(shards) == 1 else f"model-{index + 1:05}-of-{len(shards):05}.safetensors"
-        # Names and layouts of the checkpoint, where transformers has others in memory (experts of one layer as one).
-        tensors = {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
         path = os.path.join(folder, file)
         save_file(tensors, path, metadata={"format": "pt"})
         _open_to_others(path)
@@ -64,6 +58,30 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
         with open(path, "w", encoding="utf-8") as out:
             json.dump({"metadata": metadata, "weight_map": dict(sorted(places.items()))}, out, indent=2)
         _flush(path)
+
+
+def stream_weights(model: TokenModel, dtype: str, device: torch.device, is_wanted: bool) -> Iterator[dict[str, Tensor]]:
+    """The weights as `save_weights` with `unties` writes them, a layer at a time, where they are wanted. All workers
+    have to go through it."""
+    for parameters in _units(model.module):
+        yield _gather(model, parameters, (device, _DTYPES[dtype]) if is_wanted else None, unties=True)
+
+
+def _gather(
+    model: TokenModel, parameters: Named, wanted: tuple[torch.device, torch.dtype] | None, unties: bool
+) -> dict[str, Tensor]:
+    """Whole tensors under the names of a checkpoint, where and of which type they are wanted."""
+    whole: dict[str, Tensor] = {}
+    for name, parameter in parameters:
+        value = _whole(parameter)  # of which all have a part
+        if wanted is not None:
+            whole[name] = value.to(*wanted)
+    if wanted is None:
+        return {}
+    twins: dict[str, str] = model.module.all_tied_weights_keys if unties else {}
+    whole |= {twin: whole[name].clone() for twin, name in twins.items() if name in whole}
+    # Names and layouts of the checkpoint, where transformers has others in memory (experts of one layer as one).
+    return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
 
 
 def read_config(folder: str) -> dict[str, Any]:
@@ -87,15 +105,20 @@ def save_config(model: TokenModel, config: dict[str, Any], folder: str, dtype: s
     _flush(path)
 
 
-def _shards(module: Any, item_bytes: int) -> list[list[tuple[str, nn.Parameter]]]:
-    """Parameters in order, cut where a shard is full; those of one layer stay together."""
+def _units(module: Any) -> list[Named]:
+    """Parameters in order; those of one layer are together."""
     owners = {id(parameter): index for index, layer in enumerate(layers_of(module)) for parameter in layer.parameters()}
-    units: dict[int | str, list[tuple[str, nn.Parameter]]] = {}
+    units: dict[int | str, Named] = {}
     for name, parameter in module.named_parameters():
         units.setdefault(owners.get(id(parameter), name), []).append((name, parameter))
-    shards: list[list[tuple[str, nn.Parameter]]] = [[]]
+    return list(units.values())
+
+
+def _shards(module: Any, item_bytes: int) -> list[Named]:
+    """Parameters in order, cut where a shard is full."""
+    shards: list[Named] = [[]]
     used = 0
-    for unit in units.values():
+    for unit in _units(module):
         size = sum(parameter.numel() for _, parameter in unit) * item_bytes
         if used + size > SHARD_BYTES and shards[-1]:
             shards.append([])

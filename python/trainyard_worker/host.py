@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
-def as_actor(kind: type, **options: Any) -> Any:
+def as_actor(kind: type) -> Any:
     """A class whose objects live in processes that are not started again. Two calls of the group `watch` are answered
     whatever else one of them is doing."""
     lasting: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"watch": 2}}
-    return ray.remote(**lasting, **options)(kind)
+    return ray.remote(**lasting)(kind)
 
 
 class Host:
@@ -61,7 +61,7 @@ class Host:
 
 def _make_worker() -> Worker:
     # Otherwise gloo takes the address that the hostname stands for, which on many machines no other one reaches.
-    if (interface := _interface_of(ray.util.get_node_ip_address())) is not None:
+    if (interface := interface_of(ray.util.get_node_ip_address())) is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         from .worker import Worker
@@ -71,7 +71,7 @@ def _make_worker() -> Worker:
     return Worker()
 
 
-def _interface_of(address: str) -> str | None:
+def interface_of(address: str) -> str | None:
     """The network interface of this machine that has an address."""
     import psutil  # comes with Ray
 

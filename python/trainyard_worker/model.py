@@ -299,7 +299,9 @@ def _place(model: TokenModel, sharding: Sharding, device: torch.device) -> None:
 def layers_of(module: Any) -> list[nn.Module]:
     """The parts that transformers never splits between devices, without their own parts: its decoder layers."""
     names = set(module._no_split_modules or [])
-    layers = {path: part for path, part in module.named_modules() if type(part).__name__ in names}
+    # A part that is divided is of a new class, which `fully_shard` names after the old one.
+    kinds = {path: type(part).__name__.removeprefix("FSDP") for path, part in module.named_modules()}
+    layers = {path: part for path, part in module.named_modules() if kinds[path] in names}
     return [part for path, part in layers.items() if not any(path.startswith(f"{other}.") for other in layers)]
 
 

@@ -66,34 +66,40 @@ class Group:
         self._placements: list[Any] = []
         self._who: list[dict[str, Any]] = []
         self._lost: set[int] = set()
+        self._takes: dict[str, float] = {}
         self._is_stopping = False
 
     def start(self, a: Request, deadline: float) -> None:
         """Place the workers, and let them find each other."""
         import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         from .host import Host, as_actor
 
-        self._check_resources(a)
-        make = as_actor(Host)
+        self._place(a, deadline, as_actor(Host))
+        self._attend(a["silence"], deadline)
+        self._meet(a, deadline)
+        self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+
+    def _place(self, a: Request, deadline: float, make: Any, *given: Any, beside: Group | None = None) -> None:
+        """Find room on `nodes` nodes for `perNode` hosts each, which `make` makes of what they are given."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
         bundle = a["bundle"]
+        self._takes = {name: each * a["nodes"] * a["perNode"] for name, each in bundle.items()}
+        self._check_resources(bundle, {} if beside is None else beside._takes)
         for _ in range(a["nodes"]):
             placement = ray.util.placement_group([bundle] * a["perNode"], strategy="STRICT_PACK")
             self._placements.append(placement)
             if not placement.wait(max(1.0, deadline - time.monotonic())):
                 raise Refusal(
-                    f"Ray found no room for {a['perNode']} workers on one node within {a['timeout']:.0f} s; each takes "
-                    f"{_resources(bundle)}. Free some, or ask for fewer workers."
+                    f"Ray found no room for {a['perNode']} {self._everyone} on one node in time; each takes "
+                    f"{_resources(bundle)}. Free some, or ask for fewer."
                 )
             for index in range(a["perNode"]):
                 strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=index)
                 options = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
-                host = make.options(scheduling_strategy=strategy, **options).remote()
-                self._hosts.append(host)
-        self._attend(a["silence"], deadline)
-        self._meet(a, deadline)
-        self._controller.answer(a, {"workers": self._who, "address": ray.get_runtime_context().gcs_address})
+                self._hosts.append(make.options(scheduling_strategy=strategy, **options).remote(*given))
 
     def _meet(self, a: Request, deadline: float) -> None:
         """Let the workers find each other."""
@@ -116,12 +122,17 @@ class Group:
                     ray.get(joins, timeout=LAST_WORDS_SECONDS)  # raises the death of another, if that was why
                 raise Apart(answer["refused"])
 
-    def serve(self, a: Request, beside: Group) -> None:
-        """Find places for servers on the nodes of the workers; none where a node has no vLLM."""
-        from .vllm_server import place
+    def serve(self, a: Request, beside: Group, is_local: bool, deadline: float) -> None:
+        """Find places for servers, on the nodes of the workers or of their own; none where a node has no vLLM."""
+        from .host import as_actor
+        from .vllm_server import VllmHost, place_beside
 
-        deadline = time.monotonic() + a["timeout"]
-        self._hosts = place(a, beside._who)
+        make = as_actor(VllmHost)
+        given = (a["python"], is_local)
+        if a["own"] is None:
+            self._hosts = place_beside(beside._who, a["parallel"], make, *given)
+        else:
+            self._place(a["own"], deadline, make, *given, beside=beside)
         if all(self._all([host.has_vllm.remote() for host in self._hosts], deadline)):
             self._attend(a["silence"], deadline)
             self._controller.answer(a, {"servers": self._who})
@@ -144,8 +155,8 @@ class Group:
         try:
             results: list[Any] = ray.get(refs, timeout=max(1.0, deadline - time.monotonic()))
         except ray.exceptions.GetTimeoutError as error:
-            everyone = "The workers" if self._kind == "Worker" else f"The hosts of {self._kind.lower()}s"
-            raise Refusal(f"{everyone} were placed and did not start in time. Look at Ray's logs for why.") from error
+            late = f"The {self._everyone} were placed and did not start in time. Look at Ray's logs for why."
+            raise Refusal(late) from error
         return results
 
     def call(self, a: Request) -> None:
@@ -190,18 +201,22 @@ class Group:
             if who["node"] == here:
                 _kill(who["pid"])
 
-    def _check_resources(self, a: Request) -> None:
+    def _check_resources(self, bundle: dict[str, float], taken: dict[str, float]) -> None:
         import ray
 
-        workers = a["nodes"] * a["perNode"]
         total = ray.cluster_resources()
-        for name, each in a["bundle"].items():
-            has = total.get(name, 0)
-            if has < each * workers:
+        for name, each in bundle.items():
+            has, others, needs = total.get(name, 0), taken.get(name, 0), self._takes[name]
+            if has < others + needs:
+                besides = f", beside {others:g} for the workers" if others > 0 else ""
                 raise NoRoom(
-                    f"The Ray cluster has {has:g} {name} in all, and {each * workers:g} are asked for: {each:g} for "
-                    f"each worker. Ask for fewer workers, or add nodes{_without(name)}."
+                    f"The Ray cluster has {has:g} {name} in all, and {needs:g} are asked for{besides}: {each:g} for "
+                    f"each of the {self._everyone}. Ask for fewer, or add nodes{_without(name)}."
                 )
+
+    @property
+    def _everyone(self) -> str:
+        return "workers" if self._kind == "Worker" else "vLLM servers"
 
     def _on_death(self, rank: int, error: BaseException | None) -> None:
         cause = getattr(error, "cause", None)  # what a host has said itself
@@ -261,8 +276,8 @@ class Shim:
         ops: dict[str, Callable[[Request], None]] = {
             "start": self._start,
             "call": lambda a: self._group.call(a),
-            "serve": lambda a: self._servers.serve({**a, "isLocal": self._is_local}, self._group),
-            "call_servers": self._servers.call,
+            "serve": self._serve,
+            "call_servers": lambda a: self._servers.call(a),
         }
         while (request := self._requests.get()) is not None:
             try:
@@ -307,21 +322,30 @@ class Shim:
             raise Refusal(message) from error
         finally:
             alarm.cancel()
-        self._place(a, deadline)
+        self._group = self._settle(a, deadline, "Worker", lambda group: group.start(a, deadline))
 
-    def _place(self, a: Request, deadline: float) -> None:
-        """Start the workers. Where they take the place of others that were lost, wait for what takes the place of
-        their node, and for Ray to notice that it is gone."""
+    def _serve(self, a: Request) -> None:
+        deadline = time.monotonic() + a["timeout"]
+        self._servers = self._settle(
+            a, deadline, "The vLLM server", lambda group: group.serve(a, self._group, self._is_local, deadline)
+        )
+
+    def _settle(self, a: Request, deadline: float, kind: str, start: Callable[[Group], None]) -> Group:
+        """Start a group. Where it takes the place of another that was lost, wait for what takes the place of its
+        node, and for Ray to notice that it is gone."""
         from ray.exceptions import RayActorError
 
         while True:
+            group = Group(self._controller, kind)
             try:
-                return self._group.start(a, deadline)
-            except (NoRoom, Apart, RayActorError):
-                if not a["isReplacing"] or time.monotonic() > deadline:
+                start(group)
+                return group
+            except Exception as error:
+                with contextlib.suppress(Exception):  # never hide what was wrong
+                    group.stop()
+                can_wait = a["isReplacing"] and isinstance(error, NoRoom | Apart | RayActorError)
+                if not can_wait or time.monotonic() > deadline:
                     raise
-                self._group.stop()
-                self._group = Group(self._controller, "Worker")
                 time.sleep(1.0)
 
     def _give_up(self, a: Request, late: Refusal) -> None:

@@ -1,11 +1,12 @@
 """A Ray actor around a server of vLLM, which runs as a process of its own, of a Python of its own if need be.
 
 The actor starts it, says where it listens, and tells of its end, or that it is frozen; requests go to it over HTTP. It
-has no resources of Ray's: it stands on the node of workers, and uses their GPUs.
+has a place of its own in the cluster, or it stands on the node of workers, takes nothing of Ray's and uses their GPUs.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import ray
 
 from . import frames
-from .host import as_actor
+from .host import interface_of
 from .manifest import check_manifest
 from .pulse import DIRECT, Pulse, ServerLost
 from .refusal import Refusal
@@ -27,30 +28,29 @@ Message = dict[str, Any]
 _FIND = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('vllm') else 1)"
 
 
-def place(a: Message, workers: list[Message]) -> list[Any]:
+def place_beside(workers: list[Message], parallel: int, make: Any, *given: Any) -> list[Any]:
     """An actor for each server: on GPUs one for every `parallel` workers of a node, else one on each node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    make = as_actor(VllmHost, num_cpus=0)
     nodes: dict[str, list[str]] = {}
     for worker in workers:
         nodes.setdefault(worker["node"], []).extend(str(gpu) for gpu in worker["gpus"])
     hosts = []
     for node, gpus in nodes.items():
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        shares = [gpus[i : i + a["parallel"]] for i in range(0, len(gpus), a["parallel"])] or [[]]
-        there = make.options(scheduling_strategy=strategy)
-        hosts += [there.remote(a["python"], share, a["isLocal"]) for share in shares]
+        shares = [gpus[i : i + parallel] for i in range(0, len(gpus), parallel)] or [[]]
+        hosts += [make.options(scheduling_strategy=strategy, num_cpus=0).remote(*given, share) for share in shares]
     return hosts
 
 
 class VllmHost:
     """What runs in the actor's process."""
 
-    def __init__(self, python: str | None, gpus: list[str], is_local: bool) -> None:
+    def __init__(self, python: str | None, is_local: bool, gpus: list[str] | None = None) -> None:
+        """`gpus` are those of workers, if any; without, it has what Ray gives it."""
         self._python = python or sys.executable
         self._is_local = is_local
-        self._gpus = gpus
+        self._shared_gpus = gpus
         self._process: subprocess.Popen[bytes] | None = None
         self._said: deque[str] = deque(maxlen=200)
         self._pulse: Pulse | None = None
@@ -59,7 +59,7 @@ class VllmHost:
     def describe(self) -> Message:
         """Who and where it is."""
         context = ray.get_runtime_context()
-        return {"pid": os.getpid(), "host": socket.gethostname(), "node": context.get_node_id(), "gpus": self._gpus}
+        return {"pid": os.getpid(), "host": socket.gethostname(), "node": context.get_node_id()}
 
     def has_vllm(self) -> bool:
         """Whether this machine's Python has vLLM."""
@@ -97,6 +97,7 @@ class VllmHost:
 
     def _start(self, a: Message) -> Message:
         """Start the server and wait until it answers; the result is its address."""
+        self._check_nccl(a["line"]["nccl"])
         host = "127.0.0.1" if self._is_local else ray.util.get_node_ip_address()
         with socket.socket() as probe:
             probe.bind((host, 0))
@@ -104,6 +105,7 @@ class VllmHost:
         keeper = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
         serve = [self._python, "-m", "vllm.entrypoints.cli.main", "serve", a["folder"]]
         place = ["--host", host, "--port", str(port), "--middleware", "trainyard_worker.guard.Guard"]
+        place += ["--worker-extension-cls", "trainyard_worker.receiver.Receiver"]
         self._process = subprocess.Popen(
             [sys.executable, "-P", keeper, *serve, *place, *a["options"]],
             stdin=subprocess.PIPE,
@@ -126,14 +128,35 @@ class VllmHost:
 
     # ------------------------------------------------------------ small things
 
+    def _check_nccl(self, theirs: str | None) -> None:
+        """Refuse another version than that of the workers, who send weights over it; null if they do not."""
+        if theirs is None:
+            return
+        tell = [self._python, "-c", "import torch; print(torch.cuda.nccl.version())"]
+        ours = subprocess.run(tell, capture_output=True, check=False, text=True).stdout.strip() or "none"
+        if ours != theirs:
+            raise Refusal(
+                f"vLLM on the machine {socket.gethostname()} has NCCL {ours} and the workers have {theirs}, but they "
+                "send it weights. Install vLLM in the workers' Python (TRAINYARD_PYTHON), or let its servers share "
+                "the workers' GPUs: actor_rollout_ref.rollout.nnodes=0."
+            )
+
     def _environment(self, a: Message) -> dict[str, str]:
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"VLLM_SERVER_DEV_MODE": "1", "TRAINYARD_SERVER_KEY": a["key"], "PYTHONPATH": os.pathsep.join(paths)}
-        # Ray gives an actor without processors one thread.
-        threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
-        device = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus)} if self._gpus else threads
-        return {**a["env"], **os.environ, **own, **device}
+        line = {"TRAINYARD_LINE": json.dumps(a["line"])}
+        interface = interface_of(ray.util.get_node_ip_address())
+        gloo = {} if interface is None else {"GLOO_SOCKET_IFNAME": interface}
+        return {**a["env"], **gloo, **os.environ, **own, **line, **self._shared()}
+
+    def _shared(self) -> dict[str, str]:
+        """What it uses of the workers' node; of its own Ray has told it."""
+        if self._shared_gpus is None:
+            return {}
+        if self._shared_gpus:
+            return {"CUDA_VISIBLE_DEVICES": ",".join(self._shared_gpus)}
+        return {"OMP_NUM_THREADS": str(os.cpu_count())}  # an actor without processors is given one thread
 
     def _listen(self) -> None:
         assert self._process is not None and self._process.stdout is not None

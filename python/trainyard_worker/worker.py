@@ -7,6 +7,7 @@ gathering and summing are torch's. A forward pass that is to be learnt from is k
 from __future__ import annotations
 
 import os
+from collections import deque
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from .model import Asked, Sharding, TokenModel, describe, fsdp_modules, load_mod
 from .reading import Reader
 from .refusal import NETWORK, Refusal
 from .sampling import Sampler
+from .transfer import Line, open_store
 
 Message = dict[str, Any]
 
@@ -81,12 +83,16 @@ class Worker:
         self._roles: dict[int, Role] = {}
         self._rank = 0
         self._device = torch.device("cpu")
+        self._machine = ""
+        self._store: dist.TCPStore | None = None
+        self._line: Line | None = None
 
     # ------------------------------------------------------------ the group
 
     def join(self, a: Message) -> Message:
         """Become one of the group that meets at `address`."""
         self._rank = a["rank"]
+        self._machine, _, _ = a["address"].rpartition(":")  # of the first worker
         if a["device"] == "cuda":
             self._device = torch.device("cuda", 0)  # the only one that Ray lets this process see
             torch.cuda.set_device(self._device)
@@ -200,6 +206,29 @@ class Worker:
     def load_optimizer(self, a: Message) -> Message:
         role = self._role(a)
         checkpoint.load_optimizer(role.model, role.optimizer, a["folder"])
+        return {}
+
+    # ------------------------------------------------------------ servers
+
+    def invite(self, a: Message) -> Message:
+        """Say where servers find the first worker, which sends them weights."""
+        if self._rank > 0:
+            return {}
+        self._store = open_store(self._machine, a["timeout"])
+        nccl = str(torch.cuda.nccl.version()) if a["device"] == "cuda" else None
+        return {"address": f"{self._machine}:{self._store.port}", "nccl": nccl}
+
+    def send(self, a: Message) -> Message:
+        """Give the servers the weights as they are, when all of them are receiving."""
+        device = self._device if a["device"] == "cuda" else torch.device("cpu")
+        pieces = checkpoint.stream_weights(self._role(a).model, a["format"], device, self._rank == 0)
+        if self._rank > 0:
+            deque(pieces, maxlen=0)  # it gives its parts
+            return {}
+        if self._line is None:
+            assert self._store is not None, "servers are invited before they are sent anything"
+            self._line = Line(self._store, 0, a["world"], device, a["timeout"])
+        self._line.send(pieces)
         return {}
 
     # ------------------------------------------------------------ sampling

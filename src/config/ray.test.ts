@@ -55,7 +55,8 @@ describe("keys of Ray", () => {
     });
     expect(roleSharding(config, "critic")).toMatchObject({ replicas: 1, reshards: false, checkpointing: false });
     expect(raySettings(config, here)).toEqual({
-      ...{ nodes: 2, workersPerNode: 4, device: "cpu", cpusPerWorker: 2, startMs: 300_000, collectiveMs: 60_000 },
+      ...{ nodes: 2, workersPerNode: 4, device: "cpu", cpusPerWorker: 2, servers: 0 },
+      ...{ startMs: 300_000, collectiveMs: 60_000 },
       init: { num_cpus: 16, runtime_env: { env_vars: { A: "b" } } },
     });
   });
@@ -179,8 +180,37 @@ describe("servers of vLLM", () => {
   test("share a node's GPUs evenly, or are refused", () => {
     const gpus = ["trainer.device=cuda", "trainer.n_gpus_per_node=4", `${rollout}.tensor_model_parallel_size=3`];
     expect(() => rl(onRay, `${rollout}.name=vllm`, ...gpus)).toThrow(/is 3, which does not divide the 4 GPUs/);
+    const own = [`${rollout}.nnodes=2`, `${rollout}.n_gpus_per_node=6`];
+    expect(() => rl(onRay, `${rollout}.name=vllm`, ...gpus, ...own)).not.toThrow();
     expect(() => rl(onRay, ...gpus)).not.toThrow();
   });
+
+  test("may have nodes of their own, for which a cluster that is started here has room", () => {
+    const vllm = [onRay, `${rollout}.name=vllm`];
+    expect(serverSpec(rl(...vllm).config).own).toBeNull();
+    const own = [
+      ...vllm,
+      `${rollout}.nnodes=2`,
+      "trainer.n_gpus_per_node=2",
+      `${rollout}.tensor_model_parallel_size=2`,
+    ];
+    const onCpus = rl(...own).config;
+    expect(serverSpec(onCpus).own).toEqual({ nodes: 2, perNode: 2 });
+    expect(raySettings(onCpus, here)).toMatchObject({ servers: 4, cpusPerWorker: 1 });
+    const onGpus = rl(...own, "trainer.device=cuda").config;
+    expect(raySettings(onGpus, here).servers).toBe(2);
+    const elsewhere = rl(...own, `${rollout}.base_url=a:1`).config;
+    expect(raySettings(elsewhere, here).servers).toBe(0);
+  });
+
+  test.each(["tensor-parallel-size", "data_parallel_size", "worker_extension_cls"])(
+    "cannot be given %s, by which their weights find them",
+    (option) => {
+      const given = `${rollout}.engine_kwargs.vllm={${option}: 2}`;
+      expect(problem(() => rl(onRay, `${rollout}.name=vllm`, given))).toMatch(`engine_kwargs.vllm.${option}\``);
+      expect(() => rl(onRay, given)).not.toThrow();
+    },
+  );
 });
 
 describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema] => [it.verb, it]))(

@@ -85,7 +85,13 @@ export const raySft = {
 
 /** How vLLM samples; other samplers take no notice. Defaults are verl's, but for the precision and one GPU a server. */
 export const vllmKeys = {
-  tensor_model_parallel_size: field(int(1), 1, "GPUs of one vLLM server; it divides trainer.n_gpus_per_node."),
+  nnodes: field(int(0), 0, "Nodes with GPUs for vLLM alone; 0 has its servers share those of the workers."),
+  n_gpus_per_node: field(
+    int(1),
+    "${trainer.n_gpus_per_node}",
+    "GPUs for vLLM alone on each of rollout.nnodes; with trainer.device=cpu servers, each with a worker's processors.",
+  ),
+  tensor_model_parallel_size: field(int(1), 1, "GPUs of one vLLM server; it divides those of a node."),
   gpu_memory_utilization: field(number(0, 1), 0.5, "The share of each GPU's memory that vLLM takes."),
   enforce_eager: field(bool, false, "Without graphs in vLLM; on a CPU it has none in any case."),
   dtype: field(precision, "float32", "What vLLM computes in."),
@@ -133,13 +139,23 @@ export type EngineConfig = {
     readonly threads: number;
     readonly ray_wait_register_center_timeout?: number | undefined;
   };
-  readonly actor_rollout_ref?: { readonly nccl_timeout?: number | undefined };
+  readonly actor_rollout_ref?: {
+    readonly nccl_timeout?: number | undefined;
+    readonly rollout?: NonNullable<Rl["actor_rollout_ref"]>["rollout"] & { readonly base_url?: readonly string[] };
+  };
   readonly ray_kwargs?: Rl["ray_kwargs"];
 };
 
 /** How many workers train. */
 export function workerCount({ trainer }: Pick<EngineConfig, "trainer">): number {
   return (trainer.nnodes ?? 1) * (trainer.n_gpus_per_node ?? 1);
+}
+
+/** How many servers have a place of their own. */
+function serversOf({ trainer, actor_rollout_ref: { rollout = {} } = {} }: EngineConfig): number {
+  if (rollout.name !== "vllm" || rollout.base_url?.length) return 0;
+  const { nnodes = 0, n_gpus_per_node: perNode = 1, tensor_model_parallel_size: parallel = 1 } = rollout;
+  return (nnodes * perNode) / (trainer.device === "cuda" ? parallel : 1);
 }
 
 /** What the Ray engine is made of; `cores` are those of this machine, `isJoining` says that a cluster is there already. */
@@ -152,12 +168,13 @@ export function raySettings(
   const { address, ...init } = Object.fromEntries(given);
   const starts = typeof address !== "string" && !isJoining;
   const processors = typeof init.num_cpus === "number" ? init.num_cpus : cores;
-  const share = starts && device === "cpu" ? Math.max(1, Math.floor(processors / workerCount(config))) : 1;
+  const servers = serversOf(config);
+  const share = starts && device === "cpu" ? Math.max(1, Math.floor(processors / (workerCount(config) + servers))) : 1;
   const { ray_wait_register_center_timeout: startSeconds } = config.trainer;
   const collectiveSeconds = config.actor_rollout_ref?.nccl_timeout;
   return {
     ...{ nodes: nnodes, workersPerNode, device: device === "cuda" ? "cuda" : "cpu", init: withText(init) },
-    cpusPerWorker: threads > 0 ? threads : share,
+    ...{ cpusPerWorker: threads > 0 ? threads : share, servers },
     ...(typeof address === "string" && { address }),
     ...(startSeconds !== undefined && { startMs: startSeconds * 1000 }),
     ...(collectiveSeconds !== undefined && { collectiveMs: collectiveSeconds * 1000 }),
@@ -221,7 +238,7 @@ type Sampling = Pick<Rl, "actor_rollout_ref"> & {
 
 /** How servers that the engine runs sample. */
 export function serverSpec({ actor_rollout_ref: { rollout } }: Sampling): ServerSpec {
-  const { vllm } = rollout.engine_kwargs ?? {};
+  const { engine_kwargs: { vllm } = {}, nnodes: nodes = 0, n_gpus_per_node: perNode = 1 } = rollout;
   return {
     dtype: rollout.dtype ?? "float32",
     maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
@@ -230,6 +247,7 @@ export function serverSpec({ actor_rollout_ref: { rollout } }: Sampling): Server
     hasPrefixCache: rollout.enable_prefix_caching,
     memoryShare: rollout.gpu_memory_utilization ?? 0.5,
     parallel: rollout.tensor_model_parallel_size ?? 1,
+    own: nodes > 0 ? { nodes, perNode } : null,
     isEager: rollout.enforce_eager ?? false,
     options: dict.schema.safeParse(vllm).data ?? {},
   };
@@ -248,15 +266,7 @@ export function checkRay(config: Rows & Rl & Pick<EngineConfig, "trainer">): voi
       "`trainer.device` is webgpu, and workers of `trainer.engine`=ray run PyTorch on cpu or cuda. Set trainer.device to one of them, or trainer.engine=embedded.",
     );
   }
-  const { rollout } = config.actor_rollout_ref ?? {};
-  const { n_gpus_per_node: perNode = 1 } = config.trainer;
-  const parallel = rollout?.tensor_model_parallel_size ?? 1;
-  if (rollout?.name === "vllm" && config.trainer.device === "cuda" && perNode % parallel !== 0) {
-    throw new UserError(
-      `\`actor_rollout_ref.rollout.tensor_model_parallel_size\` is ${parallel}, which does not divide the ${perNode} GPUs of a node ` +
-        "(`trainer.n_gpus_per_node`). Set it to a divisor.",
-    );
-  }
+  checkVllm(config);
   const all = workerCount(config);
   const sizes: readonly (readonly [string, number | undefined])[] = [
     ["engine.fsdp_size", config.engine?.fsdp_size],
@@ -272,3 +282,34 @@ export function checkRay(config: Rows & Rl & Pick<EngineConfig, "trainer">): voi
     );
   }
 }
+
+function checkVllm({ trainer, actor_rollout_ref: { rollout = {} } = {} }: Rl & Pick<EngineConfig, "trainer">): void {
+  if (rollout.name !== "vllm") return;
+  const place = "actor_rollout_ref.rollout";
+  const given = Object.keys(dict.schema.safeParse(rollout.engine_kwargs?.vllm).data ?? {});
+  const taken = given.find((option) => option.replaceAll("-", "_") in ownOptions);
+  if (taken !== undefined) {
+    throw new UserError(
+      `\`${place}.engine_kwargs.vllm.${taken}\` cannot be given: ${ownOptions[taken.replaceAll("-", "_")]}.`,
+    );
+  }
+  const { tensor_model_parallel_size: parallel = 1, nnodes = 0 } = rollout;
+  const [gpus = 1, key] =
+    nnodes > 0
+      ? [rollout.n_gpus_per_node, `${place}.n_gpus_per_node`]
+      : [trainer.n_gpus_per_node, "trainer.n_gpus_per_node"];
+  if (trainer.device === "cuda" && gpus % parallel !== 0) {
+    throw new UserError(
+      `\`${place}.tensor_model_parallel_size\` is ${parallel}, which does not divide the ${gpus} GPUs of a node ` +
+        `(\`${key}\`). Set it to a divisor.`,
+    );
+  }
+}
+
+/** Options of `vllm serve` that are not the user's, and why. */
+const ownOptions: Readonly<Record<string, string>> = {
+  tensor_parallel_size: "set `actor_rollout_ref.rollout.tensor_model_parallel_size`",
+  pipeline_parallel_size: "a server has one stage",
+  data_parallel_size: "there are as many servers as have room",
+  worker_extension_cls: "it is how servers are given weights",
+};

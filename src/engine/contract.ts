@@ -151,6 +151,8 @@ export type ServerSpec = {
   readonly memoryShare: number;
   /** GPUs of one server. */
   readonly parallel: number;
+  /** GPUs for servers alone, or on CPUs servers, on each of so many nodes; null gives them the workers' own. */
+  readonly own: { readonly nodes: number; readonly perNode: number } | null;
   /** No graphs are captured or compiled. */
   readonly isEager: boolean;
   /** Further options of the server's command, by their names there. */
@@ -165,6 +167,8 @@ export type ServerGroup = {
   readonly apiKey: string;
   /** Check that every server's machine sees a folder as it was written. */
   verify(folder: string): Promise<void>;
+  /** Send them the weights of a model of this engine as they are now; each has to be receiving meanwhile. */
+  send(model: Model): Promise<void>;
   /** Aborted, with the reason, when one of them is lost. */
   readonly lost: AbortSignal;
 };

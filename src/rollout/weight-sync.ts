@@ -1,8 +1,9 @@
 /**
  * New weights for a server that samples, by the HTTP calls of the program that it runs: `trainyard serve`, vLLM or
- * SGLang. Weights are files in a folder that the server sees; only its path is sent.
+ * SGLang. Weights are files in a folder that the server sees, of which the path is sent; or workers that train send them
+ * to vLLM meanwhile, by a way of their own.
  *
- * When `giveWeights` returns, no request runs on older weights, nothing computed from them is kept, the server names the
+ * When `giveWeights` or `receiveWeights` returns, no request runs on older weights, nothing computed from them is kept, the server names the
  * new version where it can, and it has drawn a token since. Whether it draws from these weights only its log-probs tell.
  */
 import { setTimeout as sleep } from "node:timers/promises";
@@ -26,8 +27,9 @@ export type Sampled = {
   readonly setting: string;
 };
 
-export type NewWeights = {
-  readonly folder: string;
+export type NewWeights = Named & { readonly folder: string };
+
+type Named = {
   /** What the server is to call them. */
   readonly version: string;
   /** The name of the model there, and a token of its vocabulary. */
@@ -56,22 +58,8 @@ const protocols: Record<ServerKind, (server: Sampled, weights: NewWeights) => Pr
     await ask(server, "/reload_weights", { path: folder });
   },
 
-  // A path that vLLM does not see ends its engine while its HTTP side still answers, hence the token at the end.
-  async vllm(server, { folder, version, model, token }) {
-    await ask(server, "/pause?mode=wait&clear_cache=false", {});
-    try {
-      const reload = { method: "reload_weights", kwargs: { weights_path: folder } };
-      await ask(server, "/collective_rpc", reload);
-      await resetCache(server);
-      await ask(server, "/update_weight_version", { new_version: version }, { mayLack: true });
-    } catch (error) {
-      await ask(server, "/resume", {}).catch(() => {}); // never hide what was refused
-      throw error;
-    }
-    await ask(server, "/resume", {});
-    const told = await ask(server, "/weight_info", undefined, { mayLack: true });
-    checkVersion(server, version, told);
-    await ask(server, "/v1/completions", { model, prompt: [token], max_tokens: 1, temperature: 0 });
+  async vllm(server, { folder, ...named }) {
+    await renewVllm(server, { method: "reload_weights", kwargs: { weights_path: folder } }, named);
   },
 
   // It waits for what runs and forgets its prefixes by itself. `/flush_cache` is not called: it is refused while any
@@ -86,6 +74,28 @@ const protocols: Record<ServerKind, (server: Sampled, weights: NewWeights) => Pr
     checkVersion(server, version, { weight_version: drawnWith });
   },
 };
+
+/** Let vLLM take weights that workers are sending; its own workers have been given a method for it (receiver.py). */
+export async function receiveWeights(server: Sampled, named: Named): Promise<void> {
+  await renewVllm(server, { method: "receive_weights" }, named);
+}
+
+// A path that vLLM does not see ends its engine while its HTTP side still answers, hence the token at the end.
+async function renewVllm(server: Sampled, reload: object, { version, model, token }: Named): Promise<void> {
+  await ask(server, "/pause?mode=wait&clear_cache=false", {});
+  try {
+    await ask(server, "/collective_rpc", reload);
+    await resetCache(server);
+    await ask(server, "/update_weight_version", { new_version: version }, { mayLack: true });
+  } catch (error) {
+    await ask(server, "/resume", {}).catch(() => {}); // never hide what was refused
+    throw error;
+  }
+  await ask(server, "/resume", {});
+  const told = await ask(server, "/weight_info", undefined, { mayLack: true });
+  checkVersion(server, version, told);
+  await ask(server, "/v1/completions", { model, prompt: [token], max_tokens: 1, temperature: 0 });
+}
 
 /** What SGLang says of a token: the version that its engine drew it with, and the one that its HTTP side was told of. */
 const Drawn = z.object({

@@ -1,7 +1,7 @@
 /**
  * Servers that sample for a run from its weights: `trainyard serve`, vLLM or SGLang at addresses that the user names, or
- * vLLM that the engine runs. After every update the weights are written to a folder, a new one each time, and the servers
- * load them from there.
+ * vLLM that the engine runs. After every update the former load the weights from a folder, a new one each time; the
+ * latter start with a folder, and after that the workers send them the weights.
  */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -16,7 +16,14 @@ import { type CanSample, Remote } from "../rollout/remote.ts";
 import type { SampleRequest } from "../rollout/request.ts";
 import { Servers } from "../rollout/servers.ts";
 import { sampleFromSglang } from "../rollout/sglang.ts";
-import { factsOf, giveWeights, type Sampled, type ServerKind, serverKinds } from "../rollout/weight-sync.ts";
+import {
+  factsOf,
+  giveWeights,
+  receiveWeights,
+  type Sampled,
+  type ServerKind,
+  serverKinds,
+} from "../rollout/weight-sync.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { invariant, UserError } from "../util/errors.ts";
 import { info } from "../util/log.ts";
@@ -103,13 +110,16 @@ function managed(
   { signal }: TrainContext,
 ): RolloutServers {
   const { dtype } = serverSpec(config);
-  const weights = new WeightFolder(folder, { isUntied: true, format: dtype === "float32" ? "F32" : "BF16" });
   const { apiKey, lost } = group;
   const setting = "actor_rollout_ref.rollout.name";
   let open: { readonly remote: Remote; readonly servers: readonly Sampled[] } | null = null;
-  const start = async (path: string) => {
+  let updates = 0;
+  const start = async (actor: Model) => {
+    await actor.save(folder, dtype === "float32" ? "F32" : "BF16", { isUntied: true });
+    await group.verify(folder);
     info("Starting vLLM.");
-    const baseUrls = await group.start(path);
+    const baseUrls = await group.start(folder);
+    await rm(folder, { recursive: true });
     const until = AbortSignal.any([signal, lost]);
     const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, until);
     return { remote, servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting })) };
@@ -123,17 +133,16 @@ function managed(
       },
     },
     isExact: dtype === "float32",
-    push: (actor) =>
-      weights.renew(actor, async (written) => {
-        await group.verify(written.folder);
-        if (open === null) {
-          open = await start(written.folder);
-          return;
-        }
-        const { remote, servers } = open;
-        const given = { ...written, model: remote.model, token: tokenizer.eosId ?? 0 };
-        await orLost(lost, Promise.all(servers.map((server) => giveWeights(server, given))));
-      }),
+    async push(actor) {
+      if (open === null) {
+        open = await start(actor);
+        return;
+      }
+      const { remote, servers } = open;
+      const named = { version: String(++updates), model: remote.model, token: tokenizer.eosId ?? 0 };
+      const received = servers.map((server) => receiveWeights(server, named));
+      await orLost(lost, Promise.all([group.send(actor), ...received]));
+    },
   };
 }
 

@@ -23,8 +23,10 @@ export type RayEngineOptions = PythonOptions & {
   readonly workersPerNode?: number;
   /** On `cpu`, workers talk over gloo and no GPU is asked for. */
   readonly device?: "cpu" | "cuda";
-  /** Processors of each worker. */
+  /** Processors of each worker, and of each server that has a place of its own. */
   readonly cpusPerWorker?: number;
+  /** Servers that will have a place of their own, for which there is to be room in a cluster that is started here. */
+  readonly servers?: number;
   /** A cluster to join: an address, or `auto`. Absent, one is started here, unless RAY_ADDRESS names one. */
   readonly address?: string;
   /** Further arguments of `ray.init`, such as `num_cpus` and `runtime_env`. */
@@ -101,10 +103,11 @@ export class RayEngine implements Engine {
     await checkShared(await this.#group(), folder);
   }
 
-  /** Servers of vLLM on the nodes of the workers; null where it is not installed. */
+  /** Servers of vLLM, on the nodes of the workers or beside them; null where it is not installed. */
   async serve(spec: ServerSpec): Promise<ServerGroup | null> {
-    const { device = "cpu", vllmPython: python, startMs = START_MS, silenceMs = SILENCE_MS } = this.#options;
-    return placeServers(await this.#group(), { spec, device, python, startMs, silenceMs });
+    const { device = "cpu", cpusPerWorker: cpus = 1, isReplacing = false, vllmPython: python } = this.#options;
+    const options = { spec, device, cpus, isReplacing, python, ...this.#times };
+    return placeServers(await this.#group(), options);
   }
 
   /** Where the shim and the workers run, and the address of their cluster; they are started if need be. */
@@ -128,18 +131,22 @@ export class RayEngine implements Engine {
     return this.#shim;
   }
 
+  get #times() {
+    const { startMs = START_MS, silenceMs = SILENCE_MS, collectiveMs = COLLECTIVE_MS } = this.#options;
+    return { startMs, silenceMs, collectiveMs };
+  }
+
   async #start(): Promise<Shim> {
-    const { device = "cpu", cpusPerWorker = 1, nodes = 1, workersPerNode = 1, address, init = {} } = this.#options;
+    const { device = "cpu", nodes = 1, workersPerNode = 1, address, init = {} } = this.#options;
+    const { cpusPerWorker = 1, servers = 0 } = this.#options;
     const spec: GroupSpec = {
       ...{ nodes, perNode: workersPerNode, device, address: address ?? null },
       bundle: device === "cuda" ? { CPU: cpusPerWorker, GPU: 1 } : { CPU: cpusPerWorker },
       init,
-      local: { num_cpus: nodes * workersPerNode * cpusPerWorker, object_store_memory: STORE_BYTES },
+      local: { num_cpus: (nodes * workersPerNode + servers) * cpusPerWorker, object_store_memory: STORE_BYTES },
       env: { ...defaultEnv, ...this.#options.env },
       isReplacing: this.#options.isReplacing ?? false,
-      startMs: this.#options.startMs ?? START_MS,
-      collectiveMs: this.#options.collectiveMs ?? 600_000, // verl's nccl_timeout
-      silenceMs: this.#options.silenceMs ?? SILENCE_MS,
+      ...this.#times,
     };
     const signal = AbortSignal.any([this.#closing.signal, this.#options.signal ?? []].flat());
     return Shim.start(await ensurePython({ ...this.#options, signal }), spec, signal);
@@ -147,6 +154,9 @@ export class RayEngine implements Engine {
 }
 
 const START_MS = 300_000;
+
+/** verl's nccl_timeout. */
+const COLLECTIVE_MS = 600_000;
 
 /** Writing a large file can hold up a Python process for long. */
 const SILENCE_MS = 300_000;

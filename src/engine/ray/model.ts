@@ -49,6 +49,9 @@ export type RayModelParts = {
   readonly limits: SamplerLimits;
 };
 
+/** The group in which weights are sent: the first worker, and after it the GPUs, or processes, of each server. */
+export type Line = { readonly world: number; readonly device: "cpu" | "cuda"; readonly timeout: number };
+
 /** What a pass is about, besides its blocks. */
 type Pass = {
   readonly heads: readonly HeadName[];
@@ -159,6 +162,13 @@ export class RayModel implements Model {
       } finally {
         await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
       }
+    });
+  }
+
+  /** Give servers the weights as they are now, in the precision that they compute in; they have to be receiving. */
+  send(line: Line, format: SaveFormat): Promise<void> {
+    return this.#exclusive(async () => {
+      await this.#call("send", () => ({ ...line, format }));
     });
   }
 

@@ -167,21 +167,21 @@ export class Shim {
     return result;
   }
 
-  /** Find places for servers beside the workers; whether there are any, for they need a program that may not be there. */
-  async serve(request: object, limitMs: number): Promise<boolean> {
+  /** Find places for servers beside the workers; how many, or null where the program that they need is not there. */
+  async serve(request: object, limitMs: number): Promise<number | null> {
     const reply = await this.#ask({ op: "serve", ...request, timeout: limitMs / 1000 }, "serve", limitMs + 30_000);
     const { servers } = served.parse(reply);
     this.#servers = servers ?? [];
-    return servers !== null;
+    return servers?.length ?? null;
   }
 
-  /** Send a verb to every server. */
+  /** Send a verb to every server, with a message for each. */
   async callServers(
     verb: string,
-    message: object,
+    message: (index: number) => object,
     limitMs: number,
   ): Promise<readonly Readonly<Record<string, unknown>>[]> {
-    const args = this.#servers.map(() => pack(message));
+    const args = this.#servers.map((_, index) => pack(message(index)));
     const { done, refused } = await this.#relay({ op: "call_servers", verb, args }, verb, limitMs);
     if (refused.length > 0) throw new UserError(refused[0]);
     return done;
@@ -251,8 +251,8 @@ export class Shim {
       if (type === "Refusal") this.#settle(message.id).reject(new UserError(message.error.message));
       else {
         const told = describe(message.error, whose === null ? "The Ray shim" : nameOf(whose));
-        // Where one worker dies the others break off, and may be heard first.
-        if (this.#workers.length > 1) setTimeout(() => this.#lose(told), LAST_WORDS_MS).unref();
+        // Where one of them dies the others break off, and may be heard first.
+        if (this.#workers.length + this.#servers.length > 1) setTimeout(() => this.#lose(told), LAST_WORDS_MS).unref();
         else this.#lose(told);
       }
       return;
@@ -288,7 +288,7 @@ const LAST_WORDS_MS = 1000;
 
 function describe({ type, message }: z.infer<typeof failure>, where: string): string {
   const first = firstLine(message);
-  if (/gloo|nccl/i.test(message)) return `${where} has lost its connection to another worker: ${first}`;
+  if (/gloo|nccl/i.test(message)) return `${where} has lost its connection to another process: ${first}`;
   if (/running low on memory/.test(first)) return `Ray ended a worker to save its machine: ${first}${LESS}`;
   if (STORE_IS_FULL.test(type)) return `Ray's object store is full: ${first}${MORE_STORE}`;
   return `${where} stopped with ${type}: ${first}${adviceOn(`${type} ${first}`)}`;

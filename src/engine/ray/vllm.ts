@@ -1,6 +1,6 @@
 /**
- * Servers of vLLM on the nodes of the workers, as Ray actors that each keep one process. They sample; what they are asked
- * and how they are given weights is `rollout/`'s, over HTTP.
+ * Servers of vLLM on the nodes of the workers or on others, as Ray actors that each keep one process. They sample; what they are asked
+ * is `rollout/`'s, over HTTP. Weights come to them from the first worker, by a broadcast (transfer.py).
  *
  * A server that ends or is frozen is the end of the group, like a worker. Requests need the key, which only this process and the
  * servers know; in a cluster of its own they listen on the loopback address.
@@ -8,24 +8,43 @@
 import { randomBytes } from "node:crypto";
 import { resolve } from "node:path";
 import * as z from "zod";
+import { invariant } from "../../util/errors.ts";
 import type { ServerGroup, ServerSpec } from "../contract.ts";
+import { type Line, RayModel } from "./model.ts";
 import type { Shim } from "./shim.ts";
 
 export type VllmOptions = {
   readonly spec: ServerSpec;
   readonly device: "cpu" | "cuda";
+  /** Processors of each server that has a place of its own. */
+  readonly cpus: number;
+  /** They take the place of others that were lost. */
+  readonly isReplacing: boolean;
   /** An interpreter that has vLLM; the workers' own if absent. */
   readonly python: string | undefined;
   readonly startMs: number;
   readonly silenceMs: number;
+  /** How long the workers and the servers wait for each other. */
+  readonly collectiveMs: number;
 };
 
 /** Find places for servers; null where the Python of one of them has no vLLM. */
 export async function placeServers(shim: Shim, options: VllmOptions): Promise<ServerGroup | null> {
-  const { spec, device, python, startMs, silenceMs } = options;
-  const silence = silenceMs / 1000;
-  const isThere = await shim.serve({ python: python ?? null, parallel: spec.parallel, silence }, startMs);
-  if (!isThere) return null;
+  const { spec, device, cpus, isReplacing, python, startMs, silenceMs, collectiveMs } = options;
+  const each = device === "cuda" ? spec.parallel : 1;
+  const bundle = device === "cuda" ? { CPU: cpus, GPU: each } : { CPU: cpus };
+  const own = spec.own && { nodes: spec.own.nodes, perNode: spec.own.perNode / each, bundle };
+  const request = { python: python ?? null, parallel: each, own, isReplacing, silence: silenceMs / 1000 };
+  const count = await shim.serve(request, startMs);
+  if (count === null) return null;
+  // NCCL takes one process for each GPU: not where a worker and a server share one.
+  const through = own === null ? "cpu" : device;
+  const line: Line = { world: 1 + count * each, device: through, timeout: collectiveMs / 1000 };
+  const answers = await shim.call(
+    "invite",
+    shim.workers.map(() => line),
+  );
+  const meeting = invited.parse(answers[0]);
   const apiKey = randomBytes(24).toString("hex");
   return {
     apiKey,
@@ -34,11 +53,18 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
       const times = { timeout: startMs / 1000, silence: Math.min(silenceMs, SILENCE_MS) / 1000 };
       const about = { folder: resolve(folder), key: apiKey, env: defaultServerEnv, ...times };
       const command = commandOptions(spec, device);
-      const answers = await shim.callServers("start", { ...about, options: command }, startMs + 30_000);
+      const startOf = (index: number) => {
+        return { ...about, options: command, line: { ...line, ...meeting, first: 1 + index * each } };
+      };
+      const answers = await shim.callServers("start", startOf, startMs + 30_000);
       return answers.map((answer) => running.parse(answer).url);
     },
     async verify(folder) {
-      await shim.callServers("verify", { folder: resolve(folder) }, VERIFY_MS);
+      await shim.callServers("verify", () => ({ folder: resolve(folder) }), VERIFY_MS);
+    },
+    async send(model) {
+      invariant(model instanceof RayModel, "a model of the engine whose servers these are");
+      await model.send(line, spec.dtype === "float32" ? "F32" : "BF16");
     },
   };
 }
@@ -48,6 +74,8 @@ const VERIFY_MS = 1_800_000;
 /** How long a server may neither answer nor compute before it counts as lost. */
 const SILENCE_MS = 60_000;
 
+/** Where servers find the first worker, and its version of NCCL if that is what weights are sent over. */
+const invited = z.object({ address: z.string(), nccl: z.string().nullable() });
 const running = z.object({ url: z.string() });
 
 /**

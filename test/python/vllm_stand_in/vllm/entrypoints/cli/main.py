@@ -1,7 +1,7 @@
 """Stands in for `vllm serve` where it is asked how it is: two processes under vLLM's names, and no model.
 
 /health is answered by the one that speaks HTTP, /is_paused by the engine behind it. /engine?do=compute or hang keeps the
-engine busy, or waiting, for so many `seconds`. /pids tells which processes they are.
+engine busy, or waiting, for so many `seconds`. /pids tells which processes they are, /environment what they were told.
 """
 
 import ctypes
@@ -52,6 +52,8 @@ class Handler(BaseHTTPRequestHandler):
             self.pipe.send((asked["do"], float(asked["seconds"])))
         if url.path == "/pids":
             told = [os.getpid(), self.engine_pid]
+        if url.path == "/environment":
+            told = {**json.loads(os.environ["TRAINYARD_LINE"]), "threads": int(os.environ["OMP_NUM_THREADS"])}
         body = json.dumps(told).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
