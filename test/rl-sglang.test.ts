@@ -75,7 +75,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
     await yard.remove();
   });
 
-  const sampled = () => ({ url: `${url}/v1`, kind: "sglang", setting: "base_url" }) as const;
+  const sampled = () => ({ url: `${url}/v1`, kind: "sglang", setting: "base_url", isUsers: true }) as const;
 
   const settings: readonly [string, readonly string[]][] = [
     ["at another temperature than 1", [`${rollout}.temperature=0.9`]],

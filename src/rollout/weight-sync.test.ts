@@ -11,7 +11,7 @@ afterEach(async () => {
 async function serve(kind: ServerKind, answers: Readonly<Record<string, Answer>>) {
   const recorder = await CallRecorder.open(answers);
   open.push(recorder);
-  return { recorder, server: { url: `${recorder.url}/v1`, kind, apiKey: "k", setting: "base_url" } };
+  return { recorder, server: { url: `${recorder.url}/v1`, kind, apiKey: "k", setting: "base_url", isUsers: true } };
 }
 
 const ok: Answer = { body: {} };

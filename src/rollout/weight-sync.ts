@@ -23,8 +23,10 @@ export type Sampled = {
   readonly url: string;
   readonly kind: ServerKind;
   readonly apiKey?: string | undefined;
-  /** What the user sets the address with, for messages. */
+  /** What the user has asked for it with, for messages. */
   readonly setting: string;
+  /** They have started it, and may have to start it otherwise. */
+  readonly isUsers: boolean;
 };
 
 export type NewWeights = Named & { readonly folder: string };
@@ -186,11 +188,11 @@ const starts: Record<ServerKind, string> = {
   sglang: "Start SGLang on a machine that sees the run folder under the same path",
 };
 
-function refused({ url, kind, setting }: Sampled, what: string, words: string, status?: number): UserError {
+function refused({ url, kind, setting, isUsers }: Sampled, what: string, words: string, status?: number): UserError {
   const code = status === undefined ? "" : ` (${status})`;
   const end = /[.!?]$/.test(words) ? "" : ".";
+  const advice = isUsers ? ` ${starts[kind]}, or with a key that OPENAI_API_KEY holds here too.` : "";
   return new UserError(
-    `${new URL(url).origin} (\`${setting}\`) refused the new weights at ${what}${code}: ${words}${end} ` +
-      `${starts[kind]}, or with a key that OPENAI_API_KEY holds here too.`,
+    `${new URL(url).origin} (\`${setting}\`) refused the new weights at ${what}${code}: ${words}${end}${advice}`,
   );
 }

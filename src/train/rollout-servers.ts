@@ -12,6 +12,7 @@ import type { PpoConfig } from "../config/ppo.ts";
 import { samplingSettings } from "../config/ppo-settings.ts";
 import { serverSpec } from "../config/ray.ts";
 import type { Engine, Model, ServerGroup } from "../engine/contract.ts";
+import { EngineLost } from "../engine/ray/lost.ts";
 import { type CanSample, Remote } from "../rollout/remote.ts";
 import type { SampleRequest } from "../rollout/request.ts";
 import { Servers } from "../rollout/servers.ts";
@@ -25,7 +26,7 @@ import {
   serverKinds,
 } from "../rollout/weight-sync.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { invariant, UserError } from "../util/errors.ts";
+import { invariant, messageOf, UserError } from "../util/errors.ts";
 import { info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 
@@ -75,7 +76,9 @@ async function external(
   const where = { baseUrls, setting: SETTING, apiKey };
   const remote = await Remote.open({ ...where, ...naming, isExplicit: true }, signal);
   const kind = kindOf(remote.owners);
-  const servers = baseUrls.map((url): Sampled => ({ url: addressOf(url), kind, apiKey, setting: SETTING }));
+  const servers = baseUrls.map(
+    (url): Sampled => ({ url: addressOf(url), kind, apiKey, setting: SETTING, isUsers: true }),
+  );
   const facts = await Promise.all(servers.map(factsOf));
   const { temperature = 1 } = samplingSettings(config, "train");
   if (temperature !== 1 && facts.some(({ logprobsMode }) => logprobsMode?.startsWith("raw") === true)) {
@@ -122,7 +125,10 @@ function managed(
     await rm(folder, { recursive: true });
     const until = AbortSignal.any([signal, lost]);
     const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, until);
-    return { remote, servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting })) };
+    return {
+      remote,
+      servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting, isUsers: false })),
+    };
   };
   return {
     model: {
@@ -148,7 +154,10 @@ function managed(
 
 const naming = { model: null, modelSetting: "actor_rollout_ref.model.path" };
 
-/** What comes of calls to servers, or what was lost meanwhile: a call may hear of that first, or never. */
+/**
+ * What comes of calls to servers of an engine, or what was lost meanwhile: a call may hear of that first, or never. A
+ * server that has not done as it was told is lost too, for nobody knows what it would sample from.
+ */
 async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
   const settled = new AbortController();
   const loss = lost.aborted ? Promise.resolve() : once(lost, "abort", { signal: settled.signal });
@@ -157,7 +166,7 @@ async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
   } catch (error) {
     await sleep(5000, undefined, { signal: lost }).catch(() => {});
     lost.throwIfAborted();
-    throw error;
+    throw new EngineLost(messageOf(error), { cause: error });
   } finally {
     settled.abort();
   }
