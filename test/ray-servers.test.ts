@@ -14,6 +14,7 @@ import { RayEngine } from "../src/engine/ray/engine.ts";
 import { EngineLost } from "../src/engine/ray/lost.ts";
 import { Shim } from "../src/engine/ray/shim.ts";
 import { UserError } from "../src/util/errors.ts";
+import { fixture } from "./engine-conformance.ts";
 import { hasRay, processesOf, python } from "./ray-yard.ts";
 import { serverSpec } from "./vllm-yard.ts";
 
@@ -82,6 +83,25 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
       expect(String(group.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: /);
       expect(String(group.lost.reason)).toMatch(message);
       while (processesOf(shimPid).length > 0 && performance.now() - start < 8 * silenceMs) await sleep(50);
+      expect(processesOf(shimPid)).toEqual([]);
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test("one that is killed while it is sent weights is named within seconds, and nothing is left of it", async () => {
+    const { engine, group, shimPid, pids } = await serve();
+    try {
+      const sending = group
+        .send(await engine.open({ folder: fixture("logits/llama") }))
+        .catch((error: unknown) => error);
+      await sleep(1 * SECONDS);
+      process.kill(pids.api, "SIGKILL");
+      const start = performance.now();
+      expect(await sending).toBeInstanceOf(EngineLost);
+      expect(performance.now() - start).toBeLessThan(5 * SECONDS);
+      expect(String(group.lost.reason)).toMatch(/The vLLM server 0 \(process \d+ on .*\) was lost: .*signal 9/);
+      while (processesOf(shimPid).length > 0 && performance.now() - start < 30 * SECONDS) await sleep(50);
       expect(processesOf(shimPid)).toEqual([]);
     } finally {
       await engine.close();

@@ -98,6 +98,13 @@ export function runningWith(folder: string): number[] {
     .filter((pid) => isServer(pid) && argumentsOf(pid).some((arg) => arg.startsWith(folder)));
 }
 
+/** Where a server of vLLM listens, as its command says (Linux). */
+export function addressOf(pid: number): string {
+  const args = argumentsOf(pid);
+  const [host, port] = ["--host", "--port"].map((option) => args[args.indexOf(option) + 1]);
+  return `http://${host}:${port}`;
+}
+
 /** Whether a process is a server of vLLM that speaks HTTP (Linux). */
 export const isServer = (pid: number): boolean => argumentsOf(pid)[2] === "vllm.entrypoints.cli.main";
 

@@ -48,7 +48,7 @@ describe.skipIf(!has("bash"))("in bash (skipped where there is none)", () => {
     ],
     [
       ["ppo", "actor_rollout_ref.rollout.n"],
-      ["actor_rollout_ref.rollout.n=", "actor_rollout_ref.rollout.name="],
+      ["n=", "name=", "nnodes=", "n_gpus_per_node="].map((key) => `actor_rollout_ref.rollout.${key}`),
     ],
     [
       ["sft", "optim.lr_w"],

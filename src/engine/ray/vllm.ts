@@ -1,9 +1,9 @@
 /**
- * Servers of vLLM on the nodes of the workers or on others, as Ray actors that each keep one process. They sample; what they are asked
- * is `rollout/`'s, over HTTP. Weights come to them from the first worker, by a broadcast (transfer.py).
+ * Servers of vLLM on the nodes of the workers or on others, as Ray actors that each keep one process. They sample; what
+ * they are asked is `rollout/`'s, over HTTP. Weights come to them from the first worker, by a broadcast (transfer.py).
  *
- * A server that ends or is frozen is the end of the group, like a worker. Requests need the key, which only this process and the
- * servers know; in a cluster of its own they listen on the loopback address.
+ * A server that ends or is frozen is the end of the group, like a worker. Requests need the key, which only this process
+ * and the servers know; in a cluster of its own they listen on the loopback address.
  */
 import { randomBytes } from "node:crypto";
 import { resolve } from "node:path";
