@@ -20,7 +20,18 @@ class Receiver:
 
     def receive_weights(self: Any) -> None:
         """Take the weights that are being sent in place of those that are there."""
+        if self.device.type == "cpu":
+            _forget_kernels(self.get_model())
         self.reload_weights(weights_iterator=_line(self.rank, self.device).receive())
+
+
+def _forget_kernels(model: torch.nn.Module) -> None:
+    """Let kernels of mixtures of experts be made anew: on a CPU vLLM lays out their weights only when it makes one, and
+    would take new weights as they come for weights in that layout."""
+    for part in model.modules():
+        method: Any = getattr(part, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 @functools.cache
