@@ -61,10 +61,10 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
 
 
 def stream_weights(model: TokenModel, dtype: str, device: torch.device, is_wanted: bool) -> Iterator[dict[str, Tensor]]:
-    """The weights as `save_weights` with `unties` writes them, a layer at a time, where they are wanted. All workers
-    have to go through it."""
+    """The weights as `save_weights` writes them, a layer at a time, where they are wanted. All workers have to go
+    through it."""
     for parameters in _units(model.module):
-        yield _gather(model, parameters, (device, _DTYPES[dtype]) if is_wanted else None, unties=True)
+        yield _gather(model, parameters, (device, _DTYPES[dtype]) if is_wanted else None, unties=False)
 
 
 def _gather(

@@ -20,18 +20,30 @@ class Receiver:
 
     def receive_weights(self: Any) -> None:
         """Take the weights that are being sent in place of those that are there."""
-        if self.device.type == "cpu":
-            _forget_kernels(self.get_model())
-        self.reload_weights(weights_iterator=_line(self.rank, self.device).receive())
+        weights = _line(self.rank, self.device).receive()
+        if self.device.type != "cpu":
+            self.reload_weights(weights_iterator=weights)
+            return
+        # There layers compute with weights in a layout of their own, and vLLM forgets to lay out some of them again.
+        _forget_experts(self.get_model())
+        self.reload_weights(weights_iterator=weights)
+        _lay_out_heads(self.get_model())
 
 
-def _forget_kernels(model: torch.nn.Module) -> None:
-    """Let kernels of mixtures of experts be made anew: on a CPU vLLM lays out their weights only when it makes one, and
-    would take new weights as they come for weights in that layout."""
+def _forget_experts(model: torch.nn.Module) -> None:
+    """Let kernels of mixtures of experts be made anew: only that lays out their weights."""
     for part in model.modules():
         method: Any = getattr(part, "quant_method", None)
         if getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
+
+
+def _lay_out_heads(model: torch.nn.Module) -> None:
+    """Also of a head that is the embedding, of which nothing says that it has new weights."""
+    part: Any
+    for part in model.modules():
+        if type(part).__name__ == "ParallelLMHead":
+            part.quant_method.process_weights_after_loading(part)
 
 
 @functools.cache

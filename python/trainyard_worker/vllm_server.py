@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from .pulse import DIRECT, Pulse, ServerLost
 from .refusal import Refusal
 
 Message = dict[str, Any]
+_PREFIX = re.compile(r"^(\(\w+ pid=\d+\) )?([A-Z]+ \S+ \S+ \[[^\]]*\] )?")
+_ERROR = re.compile(r"^[\w.]*(Error|Exception)\b")
 _FIND = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('vllm') else 1)"
 
 
@@ -52,7 +55,7 @@ class VllmHost:
         self._is_local = is_local
         self._shared_gpus = gpus
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: deque[str] = deque(maxlen=200)
+        self._said: deque[str] = deque(maxlen=1000)
         self._pulse: Pulse | None = None
         self._is_started = threading.Event()
 
@@ -185,9 +188,12 @@ class VllmHost:
 
     def _last_words(self) -> str:
         """The line of what it said that tells most."""
-        errors = [line for line in self._said if "Error" in line and " WARNING " not in line]
-        last = (errors or [line for line in self._said if line.strip()] or ["nothing"])[-1]
-        return f"It last said: {last.strip()[:500]}"
+        said = [_PREFIX.sub("", line).strip() for line in self._said if " WARNING " not in line]
+        # An error in one of its processes ends the others, which point to it.
+        causes = [line for line in said if _ERROR.match(line) and "root cause" not in line]
+        errors = [line for line in said if "Error" in line]
+        last = (causes or errors or [line for line in said if line] or ["nothing"])[-1]
+        return f"It last said: {last[:500]}"
 
 
 def _ending(code: int) -> str:

@@ -187,8 +187,12 @@ class Worker:
         if a["writesConfig"] and self._rank == 0:
             checkpoint.save_config(role.model, role.config, a["folder"], a["format"], unties)
         checkpoint.save_weights(role.model, a["folder"], a["format"], self._rank == 0, unties)
-        if unties and self._rank == 0:
-            write_manifest(a["folder"])  # for servers on other machines
+        return {}
+
+    def note(self, a: Message) -> Message:
+        """Write down what a folder of weights consists of, for servers on other machines."""
+        if self._rank == 0:
+            write_manifest(a["folder"])
         return {}
 
     def take(self, a: Message) -> Message:

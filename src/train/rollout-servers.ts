@@ -118,7 +118,7 @@ function managed(
   let open: { readonly remote: Remote; readonly servers: readonly Sampled[] } | null = null;
   let updates = 0;
   const start = async (actor: Model) => {
-    await actor.save(folder, dtype === "float32" ? "F32" : "BF16", { isUntied: true });
+    await actor.save(folder, dtype === "float32" ? "F32" : "BF16");
     await group.verify(folder);
     info("Starting vLLM.");
     const baseUrls = await group.start(folder);

@@ -54,7 +54,7 @@ describe.skipIf(!hasVllm || !hasRay)(
       try {
         const actor = await engine.open({ folder: model });
         const weights = yard.path(`weights ${one.part}`);
-        await actor.save(weights, "F32", { isUntied: true });
+        await actor.save(weights);
         const group = await engine.serve(serverSpec);
         await group!.start(weights);
         const { shimPid } = await engine.group();

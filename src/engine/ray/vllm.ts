@@ -60,7 +60,12 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
       return answers.map((answer) => running.parse(answer).url);
     },
     async verify(folder) {
-      await shim.callServers("verify", () => ({ folder: resolve(folder) }), VERIFY_MS);
+      const where = { folder: resolve(folder) };
+      await shim.call(
+        "note",
+        shim.workers.map(() => where),
+      );
+      await shim.callServers("verify", () => where, VERIFY_MS);
     },
     async send(model) {
       invariant(model instanceof RayModel, "a model of the engine whose servers these are");
