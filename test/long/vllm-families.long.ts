@@ -17,7 +17,7 @@ const experts = { num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size:
 /** By what vLLM has of them. */
 const configs = {
   "experts in a layout of their own": { ...sizes, ...experts, model_type: "qwen3_moe", tie_word_embeddings: false },
-  "no head beside the embedding": { ...sizes, model_type: "gemma2", sliding_window: 8 },
+  "no head beside the embedding": { ...sizes, model_type: "gemma2", sliding_window: 8, initializer_range: 0.1 },
 };
 
 const name = "vLLM (where it and Ray are installed) samples from the weights after each update, where it has";
