@@ -24,7 +24,7 @@ class Receiver:
         if self.device.type != "cpu":
             self.reload_weights(weights_iterator=weights)
             return
-        # There layers compute with weights in a layout of their own, and vLLM forgets to lay out some of them again.
+        # On a CPU layers compute with weights in another layout, and vLLM 0.32 forgets to lay out some of them again.
         _forget_experts(self.get_model())
         self.reload_weights(weights_iterator=weights)
         _lay_out_heads(self.get_model())
