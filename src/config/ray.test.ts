@@ -243,7 +243,7 @@ describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema]
 test("the commands of docs/cluster.md set keys that count on Ray", () => {
   const page = readFileSync(new URL("../../docs/cluster.md", import.meta.url), "utf8").replaceAll("\\\n", " ");
   const commands = [...page.matchAll(/npx trainyard (ppo|sft) (.*trainer\.engine=ray.*)$/gm)];
-  expect(commands).toHaveLength(6);
+  expect(commands).toHaveLength(7);
   for (const [, verb, args = ""] of commands) {
     const schema = onEngine(verb === "ppo" ? ppoSchema : sftSchema, "ray");
     const keys = [...args.matchAll(/([\w.]+)=/g)].map(([, key = ""]) => key);
