@@ -300,8 +300,7 @@ def layers_of(module: Any) -> list[nn.Module]:
     """The parts that transformers never splits between devices, without their own parts: its decoder layers."""
     names = set(module._no_split_modules or [])
     # A part that is divided is of a new class, which `fully_shard` names after the old one.
-    kinds = {path: type(part).__name__.removeprefix("FSDP") for path, part in module.named_modules()}
-    layers = {path: part for path, part in module.named_modules() if kinds[path] in names}
+    layers = {path: part for path, part in module.named_modules() if type(part).__name__.removeprefix("FSDP") in names}
     return [part for path, part in layers.items() if not any(path.startswith(f"{other}.") for other in layers)]
 
 

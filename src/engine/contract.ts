@@ -165,6 +165,8 @@ export type ServerGroup = {
   start(folder: string): Promise<readonly string[]>;
   /** What they want to be told with every request. */
   readonly apiKey: string;
+  /** What they take weights in. */
+  readonly format: SaveFormat;
   /** Check that every server's machine sees a folder as it was written. */
   verify(folder: string): Promise<void>;
   /** Send them the weights of a model of this engine as they are now; each has to be receiving meanwhile. */

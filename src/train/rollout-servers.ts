@@ -58,7 +58,7 @@ export async function openServers(
   const group = await engine.serve?.(serverSpec(config));
   if (group === undefined) return null;
   if (group === null) info(missing);
-  return group && managed(config, group, place, context);
+  return group && managed(group, place, context);
 }
 
 const missing =
@@ -106,19 +106,13 @@ async function external(
 }
 
 /** Servers of the engine, which start with the first weights they are given. */
-function managed(
-  config: PpoConfig,
-  group: ServerGroup,
-  { tokenizer, folder }: Place,
-  { signal }: TrainContext,
-): RolloutServers {
-  const { dtype } = serverSpec(config);
-  const { apiKey, lost } = group;
+function managed(group: ServerGroup, { tokenizer, folder }: Place, { signal }: TrainContext): RolloutServers {
+  const { apiKey, format, lost } = group;
   const setting = "actor_rollout_ref.rollout.name";
   let open: { readonly remote: Remote; readonly servers: readonly Sampled[] } | null = null;
   let updates = 0;
   const start = async (actor: Model) => {
-    await actor.save(folder, dtype === "float32" ? "F32" : "BF16");
+    await actor.save(folder, format);
     await group.verify(folder);
     info("Starting vLLM.");
     const baseUrls = await group.start(folder);
@@ -138,7 +132,7 @@ function managed(
         return open.remote.sample(ending({ ...request, signal: until }, tokenizer.eosIds));
       },
     },
-    isExact: dtype === "float32",
+    isExact: format === "F32",
     async push(actor) {
       if (open === null) {
         open = await start(actor);

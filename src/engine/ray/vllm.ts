@@ -46,8 +46,9 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
   );
   const meeting = invited.parse(answers[0]);
   const apiKey = randomBytes(24).toString("hex");
+  const format = spec.dtype === "float32" ? "F32" : "BF16";
   return {
-    apiKey,
+    ...{ apiKey, format },
     lost: shim.lost,
     async start(folder) {
       const times = { timeout: startMs / 1000, silence: Math.min(silenceMs, SILENCE_MS) / 1000 };
@@ -69,7 +70,7 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
     },
     async send(model) {
       invariant(model instanceof RayModel, "a model of the engine whose servers these are");
-      await model.send(line, spec.dtype === "float32" ? "F32" : "BF16");
+      await model.send(line, format);
     },
   };
 }
