@@ -7,9 +7,18 @@ const tokens = 64 * 128;
 const calls = 200;
 const minutes = (count: number): number => count * 60_000;
 const group = (workers: number): GroupSpec => ({
-  ...{ nodes: 1, perNode: workers, device: "cpu", bundle: { CPU: 1 }, address: null, init: {}, env: {} },
+  nodes: 1,
+  perNode: workers,
+  device: "cpu",
+  bundle: { CPU: 1 },
+  address: null,
+  init: {},
+  env: {},
   local: { num_cpus: workers, object_store_memory: 2 ** 28 },
-  ...{ isReplacing: false, startMs: minutes(5), collectiveMs: minutes(5), silenceMs: minutes(5) },
+  isReplacing: false,
+  startMs: minutes(5),
+  collectiveMs: minutes(5),
+  silenceMs: minutes(5),
 });
 
 await serve(async (input): Promise<Answers> => {

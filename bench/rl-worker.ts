@@ -41,8 +41,15 @@ await serve(async (input): Promise<Answers> => {
   });
   const progress = new Progress(1, job.steps);
   const scene: Scene = {
-    ...{ config, prompts, roles, player, loader, progress, totalSteps: job.steps },
-    ...{ keepSkipped: async () => {}, signal: context.signal },
+    config,
+    prompts,
+    roles,
+    player,
+    loader,
+    progress,
+    totalSteps: job.steps,
+    keepSkipped: async () => {},
+    signal: context.signal,
   };
   const actorConfig = await readConfig(prompts.folder);
   /** Of the tokens an update computes: each prompt once but for its last token, each response, over all with padding. */
@@ -65,8 +72,11 @@ await serve(async (input): Promise<Answers> => {
       const { metrics } = taken;
       const split = Object.entries(metrics).filter(([name]) => name.startsWith("timing_s/"));
       return {
-        ...{ seconds, peakBytes: peakBytes(), meanLength: metrics["response_length/mean"]! },
-        ...{ reward: metrics["critic/score/mean"]!, split: Object.fromEntries(split) },
+        seconds,
+        peakBytes: peakBytes(),
+        meanLength: metrics["response_length/mean"]!,
+        reward: metrics["critic/score/mean"]!,
+        split: Object.fromEntries(split),
         usefulShare: usefulShare(taken.episodes),
       };
     },

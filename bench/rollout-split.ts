@@ -169,18 +169,20 @@ async function profileOf(config: ModelConfig, vectors: Vectors, job: RolloutJob)
 /** What the scheduler takes for a round, on sequences that grow by themselves. */
 function planningTime({ prompts, newTokens }: RolloutJob): number {
   const limits: Limits = {
-    ...{
-      cacheTokens: 2 ** 17,
-      maxSequences: 256,
-      maxBatchedTokens: 2048,
-      maxRunTokens: 2048,
-      maxLength: 1024,
-      hasPrefixCache: true,
-    },
+    cacheTokens: 2 ** 17,
+    maxSequences: 256,
+    maxBatchedTokens: 2048,
+    maxRunTokens: 2048,
+    maxLength: 1024,
+    hasPrefixCache: true,
     regimeOf: () => 0,
   };
   const sequences = prompts.map((prompt, id) => ({
-    ...{ id, request: id, ids: [...prompt], promptLength: prompt.length, readsPrompt: false },
+    id,
+    request: id,
+    ids: [...prompt],
+    promptLength: prompt.length,
+    readsPrompt: false,
     limit: prompt.length + newTokens,
   }));
   let state: State = { ...emptyState(), waiting: sequences };

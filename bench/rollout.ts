@@ -35,7 +35,12 @@ const small: readonly Workload[] = [
   { shape: minimind2Small, rows: 128, peers: all, rounds: 5, newTokens: 64, neededBytes: 5e9 },
 ];
 const large: Workload = {
-  ...{ shape: qwen05b, rows: 32, peers: ["hf-generate"], rounds: 2, newTokens: 16, neededBytes: 12e9 },
+  shape: qwen05b,
+  rows: 32,
+  peers: ["hf-generate"],
+  rounds: 2,
+  newTokens: 16,
+  neededBytes: 12e9,
 };
 
 const PROMPT_TOKENS = 32;

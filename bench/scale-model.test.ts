@@ -4,7 +4,11 @@ import { exchangeSeconds, fitCalls, type Measured, simulate } from "./scale-mode
 
 const measured: Measured = {
   calls: [1, 2, 4].map((workers) => ({ workers, seconds: 0.002 + 0.0005 * workers })),
-  ...{ step: 10, spread: 0, rounds: 2, parameters: 1e8, layers: 10 },
+  step: 10,
+  spread: 0,
+  rounds: 2,
+  parameters: 1e8,
+  layers: 10,
 };
 const network = { bytesPerSecond: 1e10, latency: 1e-5 };
 

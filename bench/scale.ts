@@ -41,8 +41,12 @@ export async function benchScale(options: BenchOptions, print: (figure: Figure) 
   }
   const alone = steps.get(1) ?? [];
   const measured: Measured = {
-    ...{ calls, step: median(alone), spread: spreadOf(alone), rounds: perWorker.rows / perWorker.microRows },
-    ...{ parameters: 26e6, layers: Number(minimind2Small.config.num_hidden_layers) },
+    calls,
+    step: median(alone),
+    spread: spreadOf(alone),
+    rounds: perWorker.rows / perWorker.microRows,
+    parameters: 26e6,
+    layers: Number(minimind2Small.config.num_hidden_layers),
   };
   const simulated = scales.map((workers) => simulate(measured, workers, network));
   const both = median(steps.get(2) ?? []);
@@ -107,8 +111,12 @@ function page(measured: Measured, both: number, simulated: readonly Simulated[])
   const percent = (part: number, whole: number) => `${((100 * part) / whole).toFixed(1)} %`;
   const rows = simulated.map(({ workers, seconds, parts }) =>
     [
-      ...[workers, rounded(seconds, 3), percent(parts.work, seconds), percent(parts.waiting, seconds)],
-      ...[percent(parts.exchange, seconds), percent(parts.calls, seconds)],
+      workers,
+      rounded(seconds, 3),
+      percent(parts.work, seconds),
+      percent(parts.waiting, seconds),
+      percent(parts.exchange, seconds),
+      percent(parts.calls, seconds),
     ].join(" | "),
   );
   return `# How far one controller reaches

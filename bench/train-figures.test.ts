@@ -78,8 +78,13 @@ test("a remark says whether the aim was met, and names the aim when it was not",
 
 test("the first four shares make up the whole step", () => {
   const shares = {
-    ...{ run: 1.8, graph: 1.75, products: { seconds: 1.5, flops: 2e11 }, copies: 0.1, optimizer: 0.2 },
-    ...{ plain: { shape: "1x1x1", flopsPerSecond: 1.5e11 }, operations: [] },
+    run: 1.8,
+    graph: 1.75,
+    products: { seconds: 1.5, flops: 2e11 },
+    copies: 0.1,
+    optimizer: 0.2,
+    plain: { shape: "1x1x1", flopsPerSecond: 1.5e11 },
+    operations: [],
   };
   const figures = shareFigures(shares, () => {}).slice(0, 4);
   expect(figures.reduce((total, { ours }) => total + ours, 0)).toBeCloseTo(100);
@@ -87,13 +92,19 @@ test("the first four shares make up the whole step", () => {
 
 test("a profile's products are counted per run, whichever operand is transposed", () => {
   const kernel = (ts: number, op: string, left: number[], result: number[]) => ({
-    ...{ cat: "Node", name: `${op}_kernel_time`, ts, dur: 10 },
+    cat: "Node",
+    name: `${op}_kernel_time`,
+    ts,
+    dur: 10,
     args: { op_name: op, input_type_shape: [{ float: left }], output_type_shape: [{ float: result }] },
   });
   const run = (ts: number) => ({ cat: "Session", name: "model_run", ts, dur: 100, args: {} });
   const events = [
-    ...[kernel(1, "Gemm", [2, 3], [2, 5]), kernel(20, "FusedMatMul", [7, 3, 2], [7, 2, 5]), run(0)],
-    ...[kernel(201, "Add", [2, 3], [2, 3]), run(200)],
+    kernel(1, "Gemm", [2, 3], [2, 5]),
+    kernel(20, "FusedMatMul", [7, 3, 2], [7, 2, 5]),
+    run(0),
+    kernel(201, "Add", [2, 3], [2, 3]),
+    run(200),
   ];
   const [first, second] = readProfile(JSON.stringify(events));
   expect(first?.products).toEqual({ seconds: 20e-6, flops: 2 * 2 * 3 * 5 * (1 + 7) });

@@ -58,8 +58,11 @@ async function writeTokenizer(): Promise<void> {
     model: { type: "BPE", vocab, merges: [], unk_token: null, fuse_unk: false, byte_fallback: false },
   };
   const settings = {
-    ...{ tokenizer_class: "PreTrainedTokenizerFast", eos_token: "<|end|>", pad_token: "<|end|>" },
-    ...{ model_max_length: config.max_position_embeddings, chat_template: template },
+    tokenizer_class: "PreTrainedTokenizerFast",
+    eos_token: "<|end|>",
+    pad_token: "<|end|>",
+    model_max_length: config.max_position_embeddings,
+    chat_template: template,
   };
   await writeFile(join(start, "tokenizer.json"), `${JSON.stringify(tokenizer, null, 1)}\n`);
   await writeFile(join(start, "tokenizer_config.json"), `${JSON.stringify(settings, null, 1)}\n`);

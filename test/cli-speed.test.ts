@@ -44,8 +44,12 @@ describe("help is there within 300 ms", () => {
 
 describe("a config is read and resolved within 100 ms", () => {
   const overrides = [
-    ...["actor_rollout_ref.model.path=m", "data.train_files=[a.parquet,b.parquet]", "data.train_batch_size=1024"],
-    ...["actor_rollout_ref.actor.optim.lr=1e-6", "actor_rollout_ref.rollout.n=5", "algorithm.adv_estimator=grpo"],
+    "actor_rollout_ref.model.path=m",
+    "data.train_files=[a.parquet,b.parquet]",
+    "data.train_batch_size=1024",
+    "actor_rollout_ref.actor.optim.lr=1e-6",
+    "actor_rollout_ref.rollout.n=5",
+    "algorithm.adv_estimator=grpo",
   ].map(parseOverride);
   const yaml =
     "defaults:\n  - ppo_trainer\n  - _self_\ntrainer:\n  total_epochs: 3\n  project_name: ${data.prompt_key}\n";

@@ -51,8 +51,13 @@ export const configOf = ({ steps, total = steps, lr = 1e-6, seed = 1 }: Story) =
   },
   algorithm: { adv_estimator: "grpo", use_kl_in_reward: false },
   trainer: {
-    ...{ project_name: "sums", experiment_name: "grpo", seed, total_training_steps: total },
-    ...{ logger: ["console"], save_freq: 100, test_freq: 10 },
+    project_name: "sums",
+    experiment_name: "grpo",
+    seed,
+    total_training_steps: total,
+    logger: ["console"],
+    save_freq: 100,
+    test_freq: 10,
   },
 });
 
@@ -155,15 +160,19 @@ function sumGroup(random: Random, skill: number, { n, isTrained, pair }: Kind): 
     const tokens = [...words, ` ${given}`, ".", "<|im_end|>"];
     const isDecisive = (token: string) => token === ` ${given}`;
     return {
-      ...{ response: tokens.slice(0, -1).join(""), tokens },
+      response: tokens.slice(0, -1).join(""),
+      tokens,
       logprobs: tokens.map((token) => -random.uniform() * (isDecisive(token) ? 2.5 : 0.4)),
       entropy: tokens.map((token) => random.uniform() * (isDecisive(token) ? 2.5 : 0.5)),
       ...(isTrained && { advantages: tokens.map(() => (score - mean) / spread) }),
-      ...{ score, extra: { acc: score, given: String(given) } },
+      score,
+      extra: { acc: score, given: String(given) },
     };
   });
   return {
     prompt: `<|im_start|>user\nWhat is ${a} + ${b}? Think, then answer.<|im_end|>\n<|im_start|>assistant\n`,
-    ...{ truth: String(a + b), source: "sums", episodes },
+    truth: String(a + b),
+    source: "sums",
+    episodes,
   };
 }

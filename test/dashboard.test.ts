@@ -13,7 +13,9 @@ import { configOf, writeRun, writeStep } from "./dashboard-yard.ts";
 
 const executable = [
   process.env.CHROMIUM ?? "",
-  ...["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"],
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
 ].find((path) => path !== "" && existsSync(path));
 
 /** Others at work on the machine are not the dashboard's doing: what was measured is printed in any case. */
@@ -36,10 +38,16 @@ const tabs = ["curves", "timeline", "rollouts", "validation", "config"];
 const hostile = `<img src=x onerror="window.taken=1"><script>window.taken=1</script>"'><svg onload=window.taken=1>`;
 const hostileGroups = (): NewGroup[] => [
   {
-    ...{ prompt: hostile, truth: { [hostile]: hostile }, source: hostile },
+    prompt: hostile,
+    truth: { [hostile]: hostile },
+    source: hostile,
     episodes: [0, 1].map((score) => ({
-      ...{ response: hostile, tokens: [hostile, "<b>", "</div>"], logprobs: [-1, -1, -1], advantages: [score, 0, 0] },
-      ...{ score, extra: { [hostile]: hostile } },
+      response: hostile,
+      tokens: [hostile, "<b>", "</div>"],
+      logprobs: [-1, -1, -1],
+      advantages: [score, 0, 0],
+      score,
+      extra: { [hostile]: hostile },
     })),
   },
 ];
@@ -65,7 +73,9 @@ describe.skipIf(executable === undefined)(
         change: () => ({ "actor/ppo_kl": 0.4 }),
       });
       await writeRun(join(root, "hostile <b>run"), {
-        ...{ steps: 20, groups: hostileGroups, validateEvery: 1000 },
+        steps: 20,
+        groups: hostileGroups,
+        validateEvery: 1000,
         change: () => ({ [hostile]: 1, [`val-core/${hostile}/acc/mean@1`]: 1 }),
       });
       dashboard = await startDashboard({ folder: root });
@@ -100,8 +110,11 @@ describe.skipIf(executable === undefined)(
     }
 
     const ready: Readonly<Record<string, string>> = {
-      ...{ curves: ".chart .uplot", timeline: ".lane", rollouts: ".tokens .t, .group .empty" },
-      ...{ validation: ".cell, .validation .empty", config: ".keys td" },
+      curves: ".chart .uplot",
+      timeline: ".lane",
+      rollouts: ".tokens .t, .group .empty",
+      validation: ".cell, .validation .empty",
+      config: ".keys td",
     };
 
     async function show(page: Page, url: string, run: string, tab = "curves"): Promise<void> {
@@ -353,7 +366,9 @@ describe.skipIf(executable === undefined)(
       await page.locator(".keys tbody tr").first().waitFor();
       const rows = await page.locator(".keys tbody tr").allTextContents();
       expect(rows.map((row) => row.replace(/[^a-z_.].*/, ""))).toEqual([
-        ...["actor_rollout_ref.actor.optim.lr", "trainer.seed", "trainer.total_training_steps"],
+        "actor_rollout_ref.actor.optim.lr",
+        "trainer.seed",
+        "trainer.total_training_steps",
       ]);
       await page.getByText("All keys").click();
       expect(await page.locator(".keys tbody tr").count()).toBeGreaterThan(rows.length);

@@ -126,9 +126,7 @@ describe("preparing", () => {
     const made = [];
     for (const folder of ["a", "b", "c", "d"]) {
       const save = box.path("made", folder);
-      const { code, out, said } = await data([
-        ...["gsm8k", "--local-dataset-path", box.path(folder), "--local_dir", save],
-      ]);
+      const { code, out, said } = await data(["gsm8k", "--local-dataset-path", box.path(folder), "--local_dir", save]);
       expect({ code, out }).toEqual({ code: 0, out: `${save}/train.parquet  3 rows\n` });
       expect(said).toMatch(/The source has no rows for test\.parquet\./);
       made.push((await checksums(save))["train.parquet"]);

@@ -203,9 +203,18 @@ describe("the TypeScript of the pages", () => {
       await writeFile(join(folder, name), text);
     }
     const compilerOptions = {
-      ...{ target: "es2024", lib: ["es2024", "esnext.disposable"], module: "nodenext", strict: true, noEmit: true },
-      ...{ exactOptionalPropertyTypes: true, verbatimModuleSyntax: true, erasableSyntaxOnly: true, skipLibCheck: true },
-      ...{ allowImportingTsExtensions: true, types: ["node"], typeRoots: [join(root, "node_modules/@types")] },
+      target: "es2024",
+      lib: ["es2024", "esnext.disposable"],
+      module: "nodenext",
+      strict: true,
+      noEmit: true,
+      exactOptionalPropertyTypes: true,
+      verbatimModuleSyntax: true,
+      erasableSyntaxOnly: true,
+      skipLibCheck: true,
+      allowImportingTsExtensions: true,
+      types: ["node"],
+      typeRoots: [join(root, "node_modules/@types")],
       paths: { trainyard: [join(root, "src/index.ts")], "trainyard/reward": [join(root, "src/rewards/reward.ts")] },
     };
     const globals = join(root, "src/runtime/webassembly.d.ts");

@@ -35,8 +35,16 @@ export const fixture = (name: string): string => fileURLToPath(new URL(`fixtures
 
 /** Every family; windows, caps, and two rotary embeddings that depend on the length. */
 const references = [
-  ...["llama", "llama_tied", "llama3_rope", "llama_v5", "mistral", "qwen2", "qwen2_v5_sharded_bf16", "qwen3"],
-  ...["gemma", "gemma2"],
+  "llama",
+  "llama_tied",
+  "llama3_rope",
+  "llama_v5",
+  "mistral",
+  "qwen2",
+  "qwen2_v5_sharded_bf16",
+  "qwen3",
+  "gemma",
+  "gemma2",
 ].map((name) => `logits/${name}`);
 const moreReferences = ["gemma2_caps", "llama_longrope_long", "llama_dynamic", "mistral_window", "llama_biases"].map(
   (name) => `logits-more/${name}`,

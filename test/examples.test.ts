@@ -54,7 +54,10 @@ const needs: Readonly<Record<string, readonly string[]>> = {
   "examples/rloo-addition.ts": [`actor_rollout_ref.model.path=${model}`, ...prompts, ...small],
   "examples/shuffled-addition.ts": [`actor_rollout_ref.model.path=${model}`, ...prompts, ...small],
   "examples/ppo-arithmetic.ts": [
-    ...[`actor_rollout_ref.model.path=${model}`, `critic.model.path=${model}`, ...prompts, ...small],
+    `actor_rollout_ref.model.path=${model}`,
+    `critic.model.path=${model}`,
+    ...prompts,
+    ...small,
     "critic.ppo_mini_batch_size=16",
   ],
 };

@@ -190,8 +190,14 @@ describe("a run that is stopped", () => {
 
 describe("a model in this process", () => {
   const keys = (input: string, output: string, ...overrides: readonly string[]) => [
-    ...["generate", `model.path=${sandbox.model}`, `data.path=${input}`, `data.output_path=${output}`],
-    ...["data.n_samples=2", "rollout.response_length=16", "rollout.prompt_length=128", "trainer.threads=2"],
+    "generate",
+    `model.path=${sandbox.model}`,
+    `data.path=${input}`,
+    `data.output_path=${output}`,
+    "data.n_samples=2",
+    "rollout.response_length=16",
+    "rollout.prompt_length=128",
+    "trainer.threads=2",
     ...overrides,
   ];
 

@@ -170,7 +170,10 @@ export class Hosts {
     const [name, address, wire] = [`host-${number}`, `10.77.0.${number}`, `wire${number}`];
     mkdirSync("/tmp/ray", { recursive: true });
     const setUp = [
-      ...["mount -t tmpfs none /tmp/ray", "mount -t tmpfs none /dev/shm", `hostname ${name}`, "ip link set lo up"],
+      "mount -t tmpfs none /tmp/ray",
+      "mount -t tmpfs none /dev/shm",
+      `hostname ${name}`,
+      "ip link set lo up",
       // As installers of Debian write it: by its name a host finds itself at an address where no other one does.
       `printf '127.0.0.1 localhost\\n127.0.1.1 ${name}\\n' > /dev/shm/hosts`,
       "mount --bind /dev/shm/hosts /etc/hosts",

@@ -12,8 +12,25 @@ import { parseAst } from "vitest/node";
 
 /** In the order a tensor and then an episode travels: a room imports from itself and from those before it. */
 const rooms = [
-  ...["util", "graph", "onnx", "runtime", "nn", "models", "text", "data", "algos", "rollout", "rewards"],
-  ...["engine", "run", "track", "config", "train", "serve", "dashboard", "cli"],
+  "util",
+  "graph",
+  "onnx",
+  "runtime",
+  "nn",
+  "models",
+  "text",
+  "data",
+  "algos",
+  "rollout",
+  "rewards",
+  "engine",
+  "run",
+  "track",
+  "config",
+  "train",
+  "serve",
+  "dashboard",
+  "cli",
 ];
 
 /** One file: its path below src/, what it imports, and which members of `process` and `console` it names. */
@@ -112,7 +129,11 @@ function parse(path: string, code: string): Source {
 }
 
 const importers = new Set([
-  ...["ImportDeclaration", "ImportExpression", "TSImportType", "ExportAllDeclaration", "ExportNamedDeclaration"],
+  "ImportDeclaration",
+  "ImportExpression",
+  "TSImportType",
+  "ExportAllDeclaration",
+  "ExportNamedDeclaration",
 ]);
 
 type AstNode = Readonly<Record<string, unknown>>;

@@ -57,7 +57,8 @@ describe("a loaded model", () => {
 
   test("learns from a loss, and what it learnt is in the folder it is saved to", async () => {
     const likelier: TokenLoss = {
-      ...{ key: "likelier", heads: ["logprobs"] },
+      key: "likelier",
+      heads: ["logprobs"],
       build: ({ logprobs, mask }) => ({ loss: ops.neg(ops.sum(ops.mul(logprobs!, mask))) }),
     };
     const { promptIds } = await model.generate(question, { maxNewTokens: 1 });

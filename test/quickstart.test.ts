@@ -69,8 +69,12 @@ describe("npm start", () => {
   const small = ["data.train_batch_size=16", "data.val_max_samples=8", "trainer.threads=1"];
   const sizes = ["actor_rollout_ref.actor.ppo_mini_batch_size=16", "critic.ppo_mini_batch_size=16"];
   const start = (name: string, steps: number, ...more: readonly string[]) => [
-    ...[script, ...small, ...sizes, `trainer.total_training_steps=${steps}`],
-    ...[`trainer.default_local_dir=${join(out, name)}`, ...more],
+    script,
+    ...small,
+    ...sizes,
+    `trainer.total_training_steps=${steps}`,
+    `trainer.default_local_dir=${join(out, name)}`,
+    ...more,
   ];
 
   test("trains, shows where to look, and ends with answers before and after and three commands", async () => {

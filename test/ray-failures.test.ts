@@ -115,8 +115,11 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     const cluster = await startNodes(1, 1);
     const yard = await Yard.make();
     const keys = [
-      ...["trainer.engine=ray", "trainer.nnodes=2", `ray_kwargs.ray_init.address=${cluster.address}`],
-      ...["trainer.total_training_steps=3", "trainer.save_freq=1"],
+      "trainer.engine=ray",
+      "trainer.nnodes=2",
+      `ray_kwargs.ray_init.address=${cluster.address}`,
+      "trainer.total_training_steps=3",
+      "trainer.save_freq=1",
     ];
     try {
       const unbroken = await playOnRay(yard, "unbroken", keys);
@@ -191,11 +194,19 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
 
   describe("a worker cannot do what it is asked,", () => {
     const pair: GroupSpec = {
-      ...{ nodes: 1, perNode: 2, device: "cpu", bundle: { CPU: 1 }, address: null, env: {}, isReplacing: false },
+      nodes: 1,
+      perNode: 2,
+      device: "cpu",
+      bundle: { CPU: 1 },
+      address: null,
+      env: {},
+      isReplacing: false,
       // A disk that is full for Ray: it would put there what the store has no room for.
       init: { _system_config: { local_fs_capacity_threshold: 0.000001 } },
       local: { num_cpus: 2, object_store_memory: 80_000_000 },
-      ...{ startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS },
+      startMs: 120 * SECONDS,
+      collectiveMs: 60 * SECONDS,
+      silenceMs: 60 * SECONDS,
     };
     let shim: Shim;
     beforeAll(async () => {

@@ -15,8 +15,15 @@ import { hasRay, playOnRay, python } from "./ray-yard.ts";
 import { Yard } from "./rl-yard.ts";
 
 const sizes = {
-  ...{ vocab_size: 16, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, max_position_embeddings: 64 },
-  ...{ initializer_range: 0.2, bos_token_id: null, eos_token_id: 1, pad_token_id: 2 },
+  vocab_size: 16,
+  hidden_size: 16,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  max_position_embeddings: 64,
+  initializer_range: 0.2,
+  bos_token_id: null,
+  eos_token_id: 1,
+  pad_token_id: 2,
 };
 const grouped = { ...sizes, num_key_value_heads: 1, intermediate_size: 32, attention_dropout: 0.1 };
 const configs = {
@@ -27,32 +34,56 @@ const configs = {
   /** On two workers one has no expert of its own. */
   mixtral_of_one: { ...grouped, model_type: "mixtral", num_local_experts: 1, num_experts_per_tok: 1 },
   qwen2_moe: {
-    ...{ ...grouped, model_type: "qwen2_moe", num_experts: 5, num_experts_per_tok: 2 },
-    ...{ moe_intermediate_size: 8, shared_expert_intermediate_size: 24 },
+    ...grouped,
+    model_type: "qwen2_moe",
+    num_experts: 5,
+    num_experts_per_tok: 2,
+    moe_intermediate_size: 8,
+    shared_expert_intermediate_size: 24,
   },
 };
 
 const scan = { mamba_n_heads: 4, mamba_d_head: 8, mamba_n_groups: 2, mamba_d_state: 8, mamba_chunk_size: 8 };
 const delta = {
-  ...{ linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 8, linear_value_head_dim: 8 },
-  ...{ num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 8, shared_expert_intermediate_size: 8 },
+  linear_num_key_heads: 2,
+  linear_num_value_heads: 4,
+  linear_key_head_dim: 8,
+  linear_value_head_dim: 8,
+  num_experts: 4,
+  num_experts_per_tok: 2,
+  moe_intermediate_size: 8,
+  shared_expert_intermediate_size: 8,
 };
 
 /** Families whose layers, or some of them, keep a state of a fixed size in the place of keys and values. */
 const recurrent = {
   mamba: { ...sizes, initializer_range: 0.6, model_type: "mamba", state_size: 4 },
   mamba2: {
-    ...{ ...sizes, initializer_range: 0.6, model_type: "mamba2", num_heads: 4, head_dim: 8 },
-    ...{ n_groups: 2, state_size: 4, chunk_size: 8 },
+    ...sizes,
+    initializer_range: 0.6,
+    model_type: "mamba2",
+    num_heads: 4,
+    head_dim: 8,
+    n_groups: 2,
+    state_size: 4,
+    chunk_size: 8,
   },
   falcon_h1: { ...grouped, ...scan, model_type: "falcon_h1", mamba_d_ssm: 32 },
   qwen3_next: { ...grouped, ...delta, model_type: "qwen3_next", head_dim: 8, full_attention_interval: 2 },
   granitemoehybrid: {
-    ...{ ...grouped, ...scan, model_type: "granitemoehybrid", shared_intermediate_size: 16 },
-    ...{ num_local_experts: 4, num_experts_per_tok: 2, layer_types: ["linear_attention", "full_attention"] },
+    ...grouped,
+    ...scan,
+    model_type: "granitemoehybrid",
+    shared_intermediate_size: 16,
+    num_local_experts: 4,
+    num_experts_per_tok: 2,
+    layer_types: ["linear_attention", "full_attention"],
   },
   lfm2: {
-    ...{ ...grouped, model_type: "lfm2", conv_bias: true, block_multiple_of: 8 },
+    ...grouped,
+    model_type: "lfm2",
+    conv_bias: true,
+    block_multiple_of: 8,
     layer_types: ["conv", "full_attention"],
   },
 };
@@ -61,19 +92,27 @@ const recurrent = {
 const uncached = {
   rwkv: { ...sizes, model_type: "rwkv", attention_hidden_size: 16, rescale_every: 1, layer_norm_epsilon: 1e-12 },
   nemotron_h: {
-    ...{ ...grouped, model_type: "nemotron_h", mamba_num_heads: 4, mamba_head_dim: 8, n_groups: 2, ssm_state_size: 4 },
-    ...{ chunk_size: 8, head_dim: 8, layers_block_type: ["linear_attention", "full_attention"] },
+    ...grouped,
+    model_type: "nemotron_h",
+    mamba_num_heads: 4,
+    mamba_head_dim: 8,
+    n_groups: 2,
+    ssm_state_size: 4,
+    chunk_size: 8,
+    head_dim: 8,
+    layers_block_type: ["linear_attention", "full_attention"],
   },
   bart: {
-    ...{
-      ...sizes,
-      model_type: "bart",
-      d_model: 16,
-      decoder_layers: 2,
-      decoder_attention_heads: 2,
-      decoder_ffn_dim: 32,
-    },
-    ...{ encoder_layers: 1, encoder_attention_heads: 2, encoder_ffn_dim: 8, init_std: 0.2 },
+    ...sizes,
+    model_type: "bart",
+    d_model: 16,
+    decoder_layers: 2,
+    decoder_attention_heads: 2,
+    decoder_ffn_dim: 32,
+    encoder_layers: 1,
+    encoder_attention_heads: 2,
+    encoder_ffn_dim: 8,
+    init_std: 0.2,
   },
 };
 
@@ -156,8 +195,12 @@ describe.skipIf(!hasRay)("on the Ray engine (needs Python with ray)", { timeout:
     for (const file of ["tokenizer.json", "tokenizer_config.json"])
       await cp(`${yard.model}/${file}`, `${folder}/${file}`);
     const metrics = await playOnRay(yard, name, [
-      ...[...one.keys, `actor_rollout_ref.model.path=${folder}`, `critic.model.path=${folder}`],
-      ...["trainer.engine=ray", "trainer.n_gpus_per_node=2", `ray_kwargs.ray_init.address=${address}`],
+      ...one.keys,
+      `actor_rollout_ref.model.path=${folder}`,
+      `critic.model.path=${folder}`,
+      "trainer.engine=ray",
+      "trainer.n_gpus_per_node=2",
+      `ray_kwargs.ray_init.address=${address}`,
     ]);
     expect(metrics.map((data) => data["actor/grad_norm"]! > 0)).toEqual([true, true]);
 

@@ -57,8 +57,11 @@ describe.skipIf(!(canMakeHosts && hasRay))(name, { timeout: 180 * SECONDS }, () 
 
   const start = (run: string, keys: readonly string[], env = {}) => {
     const all = [
-      ...["trainer.engine=ray", `trainer.total_training_steps=${steps}`, "trainer.save_freq=1"],
-      ...["trainer.ray_wait_register_center_timeout=100", `custom_reward_function.path=${yard.path("reward.mjs")}`],
+      "trainer.engine=ray",
+      `trainer.total_training_steps=${steps}`,
+      "trainer.save_freq=1",
+      "trainer.ray_wait_register_center_timeout=100",
+      `custom_reward_function.path=${yard.path("reward.mjs")}`,
     ];
     return first.trainyard(yard.args(run, [...all, ...keys]), { RAY_ADDRESS: first.rayAddress, ...env });
   };

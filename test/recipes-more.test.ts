@@ -86,8 +86,17 @@ const qwen = model("path=Qwen/Qwen2-7B-Instruct");
 const qwen3 = model("path=Qwen/Qwen3-8B");
 const grpo = ["algorithm.adv_estimator=grpo", ...gsm8k, ...group, ...klLoss, ...fsdp, ...vllm, ...run];
 const dapo = [
-  ...["algorithm.adv_estimator=grpo", ...dapoMath, ...group, ...higher, ...fsdp, ...dynamic, ...vllm, ...drawn],
-  ...[...overlong, ...run, "algorithm.kl_ctrl.kl_coef=0.0"],
+  "algorithm.adv_estimator=grpo",
+  ...dapoMath,
+  ...group,
+  ...higher,
+  ...fsdp,
+  ...dynamic,
+  ...vllm,
+  ...drawn,
+  ...overlong,
+  ...run,
+  "algorithm.kl_ctrl.kl_coef=0.0",
 ];
 const estimator = (name: string) => `algorithm.adv_estimator=${name}`;
 const loss = (name: string) => actor(`policy_loss.loss_mode=${name}`);
@@ -103,7 +112,8 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "grpo, trtllm",
     overrides: [
-      ...[...grpo, ...qwen],
+      ...grpo,
+      ...qwen,
       ...rollout(
         "name=trtllm max_num_seqs=384 calculate_log_probs=True +engine_kwargs.trtllm.batch_wait_timeout_iters=32",
       ),
@@ -113,7 +123,8 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "grpo, sglang",
     overrides: [
-      ...[...grpo, ...qwen3],
+      ...grpo,
+      ...qwen3,
       ...rollout(
         'name=sglang +engine_kwargs.sglang.attention_backend="fa3" multi_stage_wake_up=True update_weights_bucket_megabytes=512 free_cache_engine=True enforce_eager=True',
       ),
@@ -122,7 +133,9 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "grpo, veomni",
     overrides: [
-      ...[...grpo, ...qwen, "trainer.use_legacy_worker_impl=disable"],
+      ...grpo,
+      ...qwen,
+      "trainer.use_legacy_worker_impl=disable",
       ...actor("veomni.param_offload=True veomni.data_parallel_size=4 veomni.ulysses_parallel_size=2"),
       ...ref("veomni.param_offload=True use_torch_compile=False"),
     ],
@@ -131,7 +144,8 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "grpo, profiled",
     overrides: [
-      ...[...grpo, ...qwen],
+      ...grpo,
+      ...qwen,
       ...words(
         "global_profiler.tool=npu global_profiler.steps=[2,4] global_profiler.save_path=x global_profiler.global_tool_config.torch_memory.trace_alloc_max_entries=100",
       ),
@@ -143,14 +157,18 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "grpo, rewards of one's own",
     overrides: [
-      ...[...grpo, ...qwen, "reward_model.reward_manager=batch", "reward_model.use_reward_loop=False"],
+      ...grpo,
+      ...qwen,
+      "reward_model.reward_manager=batch",
+      "reward_model.use_reward_loop=False",
       ...below("custom_reward_function", "path=recipe/genrm_remote/reward_function.py name=compute_score_batch"),
     ],
   },
   {
     name: "grpo, a reward model of another family",
     overrides: [
-      ...[...grpo, ...model("path=mistralai/Mistral-Nemo-Instruct-2407")],
+      ...grpo,
+      ...model("path=mistralai/Mistral-Nemo-Instruct-2407"),
       ...below(
         "reward_model",
         "enable=True model.path=Skywork/Skywork-Reward-Llama-3.1-8B model.input_tokenizer=mistralai/Mistral-Nemo-Instruct-2407 micro_batch_size_per_gpu=4 model.fsdp_config.param_offload=True use_reward_loop=False",
@@ -279,24 +297,36 @@ const taken: readonly (Omit<Recipe, "program"> & { readonly program?: string })[
   {
     name: "ppo on megatron with a critic and a reward model",
     overrides: [
-      ...[estimator("gae"), ...gsm8k, ...group, ...klLoss, ...fsdp, ...vllm, ...run, ...mcore, ...qwen],
+      estimator("gae"),
+      ...gsm8k,
+      ...group,
+      ...klLoss,
+      ...fsdp,
+      ...vllm,
+      ...run,
+      ...mcore,
+      ...qwen,
       ...actor("optim.lr_warmup_steps=null checkpoint.save_contents=['model','hf_model','optimizer','extra']"),
       ...critic(`optim.lr=2e-5 optim.lr_warmup_steps=null model.path=Qwen/Qwen2-7B-Instruct ${parallel}`),
       ...below(
         "reward_model",
         "enable=True model.path=Qwen/Qwen2.5-0.5B megatron.tensor_model_parallel_size=2 micro_batch_size_per_gpu=2",
       ),
-      ...[
-        ...model("lora.rank=0 lora.alpha=0 lora.target_modules=['linear_qkv','linear_proj']"),
-        ...rollout("quantization=null"),
-      ],
+      ...model("lora.rank=0 lora.alpha=0 lora.target_modules=['linear_qkv','linear_proj']"),
+      ...rollout("quantization=null"),
     ].filter((it) => !it.includes("lr_warmup_steps=10")),
     config: megatron,
   },
   {
     name: "0.9's spellings",
     overrides: [
-      ...[estimator("gae"), ...gsm8k, ...group, ...vllm, ...run, ...qwen, "model_engine=dp"],
+      estimator("gae"),
+      ...gsm8k,
+      ...group,
+      ...vllm,
+      ...run,
+      ...qwen,
+      "model_engine=dp",
       ...critic("fsdp.param_offload=True optim.lr=1e-5 ppo_micro_batch_size_per_gpu=4"),
       ...below("reward", "num_workers=2 reward_manager.name=dapo custom_reward_function.path=my.py"),
       ...trainer("use_v1=True v1.trainer_mode=sync v1.sampler.max_off_policy_threshold=8"),
@@ -500,7 +530,8 @@ actor_rollout_ref:
 describe("a program of verl that does not train has a verb", () => {
   const server = [
     ...trainer("nnodes=1 n_gpus_per_node=4"),
-    ...[...qwen, ...model("trust_remote_code=True")],
+    ...qwen,
+    ...model("trust_remote_code=True"),
     ...rollout(
       "temperature=1.0 top_k=50 top_p=0.7 prompt_length=2048 response_length=1024 tensor_model_parallel_size=2 gpu_memory_utilization=0.8 name=vllm n=2",
     ),

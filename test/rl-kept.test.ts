@@ -78,12 +78,10 @@ describe("rollouts.jsonl", () => {
 describe("the best model", () => {
   const metric = "val-core/even/acc/mean@1";
   const keys = () => [
-    ...[
-      "trainer.test_freq=1",
-      "trainer.save_freq=1",
-      "trainer.total_training_steps=4",
-      `trainer.best_metric=${metric}`,
-    ],
+    "trainer.test_freq=1",
+    "trainer.save_freq=1",
+    "trainer.total_training_steps=4",
+    `trainer.best_metric=${metric}`,
     `data.val_files=${yard.validation}`,
   ];
   /** Validations score as told, one after the other; training as ever. */
@@ -145,7 +143,8 @@ describe("what an update without a finite gradient was made of", () => {
     expect(batch.loss).toBe(loss.key);
     const numbers = (row: readonly (number | null)[]) => Float32Array.from(row, (value) => value ?? Number.NaN);
     const rows = batch.rows.map(({ ids, mask, extra }) => ({
-      ...{ ids: Int32Array.from(ids), mask },
+      ids: Int32Array.from(ids),
+      mask,
       extra: Object.fromEntries(Object.entries(extra).map(([name, row]) => [name, numbers(row)])),
     }));
     const engine = new EmbeddedEngine({ threads: 1 });

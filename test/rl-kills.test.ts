@@ -14,10 +14,18 @@ beforeAll(async () => {
   yard = await Yard.make();
   service = await RewardService.open();
   keys = [
-    ...["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive"],
-    ...[...service.keys, `${actor}.ppo_epochs=2`, `${actor}.shuffle=true`, `data.val_files=${yard.validation}`],
-    ...["trainer.total_training_steps=24", "trainer.test_freq=2", "trainer.save_freq=1"],
-    ...["trainer.max_actor_ckpt_to_keep=2", "trainer.best_metric=val-core/even/acc/mean@1"],
+    "algorithm.adv_estimator=gae",
+    "algorithm.use_kl_in_reward=true",
+    "algorithm.kl_ctrl.type=adaptive",
+    ...service.keys,
+    `${actor}.ppo_epochs=2`,
+    `${actor}.shuffle=true`,
+    `data.val_files=${yard.validation}`,
+    "trainer.total_training_steps=24",
+    "trainer.test_freq=2",
+    "trainer.save_freq=1",
+    "trainer.max_actor_ckpt_to_keep=2",
+    "trainer.best_metric=val-core/even/acc/mean@1",
   ];
   expect(await ppo("whole")).toMatchObject({ code: 0 });
 });
@@ -30,7 +38,9 @@ const ppo = (run: string, ...more: readonly string[]) => yard.command(...yard.ar
 
 test("by kill -9, ten times in a row", { timeout: 300_000 }, async () => {
   const killed = await killAgainAndAgain(yard, "killed", {
-    ...{ keys, service, seed: 3 },
+    keys,
+    service,
+    seed: 3,
     moments: [
       ...(["starting", "sampling", "updating", "saving", "sampling"] as const),
       ...(["logging", "updating", "pruning", "saving", "updating"] as const),

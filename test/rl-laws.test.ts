@@ -96,8 +96,12 @@ test("how passes are cut changes results by rounding alone", async () => {
 
 describe("it learns", () => {
   const keys = [
-    ...["data.train_batch_size=8", `${actor}.ppo_mini_batch_size=8`, `${rollout}.n=8`, `${actor}.optim.lr=2e-2`],
-    ...["trainer.total_training_steps=30", "trainer.save_freq=-1"],
+    "data.train_batch_size=8",
+    `${actor}.ppo_mini_batch_size=8`,
+    `${rollout}.n=8`,
+    `${actor}.optim.lr=2e-2`,
+    "trainer.total_training_steps=30",
+    "trainer.save_freq=-1",
   ];
   const last = (metrics: readonly Record<string, number>[]) =>
     metrics.slice(-5).reduce((sum, data) => sum + data["critic/score/mean"]!, 0) / 5;

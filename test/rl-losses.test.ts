@@ -21,8 +21,11 @@ test("clip_cov takes the gradient from the share of tokens that it names", async
 
 test("kl_cov holds back the tokens it selects, by as much as its coefficient says", async () => {
   const keys = (coef: number, ratio: number) => [
-    ...[`${loss}.loss_mode=kl_cov`, `${loss}.ppo_kl_coef=${coef}`, `${loss}.kl_cov_ratio=${ratio}`],
-    ...["actor_rollout_ref.actor.ppo_epochs=4", "trainer.total_training_steps=3"],
+    `${loss}.loss_mode=kl_cov`,
+    `${loss}.ppo_kl_coef=${coef}`,
+    `${loss}.kl_cov_ratio=${ratio}`,
+    "actor_rollout_ref.actor.ppo_epochs=4",
+    "trainer.total_training_steps=3",
   ];
   const moved = async (name: string, coef: number, ratio: number) => {
     const metrics = await yard.play(name, keys(coef, ratio));

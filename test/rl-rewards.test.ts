@@ -52,7 +52,9 @@ const scores = async (run: string) => (await yard.metrics(run)).map((data) => da
 describe("a judge", () => {
   const template = "Question {prompt} Truth {ground_truth} Answer <{response}>";
   const keys = (url: string) => [
-    ...[`reward_model.judge.url=${url}/v1`, "reward_model.judge.model=strict", "reward_model.judge.range=[0,6]"],
+    `reward_model.judge.url=${url}/v1`,
+    "reward_model.judge.model=strict",
+    "reward_model.judge.range=[0,6]",
     `reward_model.judge.template="${template}"`,
   ];
   const questionOf = ({ body }: Asked) => body.messages?.at(-1)?.content ?? "";
@@ -122,8 +124,10 @@ describe("a service", () => {
     },
   };
   const keys = (url: string, protocol: string) => [
-    ...[`reward_model.service.url=${url}`, `reward_model.service.protocol=${protocol}`],
-    ...[`data.val_files=${yard.validation}`, "trainer.test_freq=2"],
+    `reward_model.service.url=${url}`,
+    `reward_model.service.protocol=${protocol}`,
+    `data.val_files=${yard.validation}`,
+    "trainer.test_freq=2",
   ];
 
   test("gives the same run by any protocol", async () => {

@@ -64,7 +64,10 @@ describe("a reward", () => {
     const models = [
       await yard.makeModel("scorer", { ...charConfig, ...score }, 5),
       await yard.makeModel("qwen-scorer", {
-        ...{ ...charConfig, ...score, architectures: ["Qwen2ForSequenceClassification"], model_type: "qwen2" },
+        ...charConfig,
+        ...score,
+        architectures: ["Qwen2ForSequenceClassification"],
+        model_type: "qwen2",
       }),
     ];
     for (const [i, model] of models.entries()) {
@@ -79,7 +82,11 @@ describe("a reward", () => {
 
 test("actor and critic may be of two families", async () => {
   const critic = await yard.makeModel("qwen", {
-    ...{ ...charConfig, architectures: ["Qwen2ForCausalLM"], model_type: "qwen2", hidden_size: 32, vocab_size: 20 },
+    ...charConfig,
+    architectures: ["Qwen2ForCausalLM"],
+    model_type: "qwen2",
+    hidden_size: 32,
+    vocab_size: 20,
   });
   const { code, said } = await ppo("families", ...reward, ...gae, `critic.model.path=${critic}`);
   expect({ code, said }).toEqual({ code: 0, said: expect.stringMatching(/\(llama, .* a critic \(qwen2, /) });
@@ -193,7 +200,9 @@ describe("a mistake is one message and exit code 2", () => {
     },
     "a filter that leaves nothing": {
       keys: () => [
-        ...[...reward, "custom_reward_function.name=congratulate", "algorithm.filter_groups.enable=true"],
+        ...reward,
+        "custom_reward_function.name=congratulate",
+        "algorithm.filter_groups.enable=true",
         "algorithm.filter_groups.max_num_gen_batches=2",
       ],
       isLate: true,
@@ -221,7 +230,9 @@ describe("a mistake is one message and exit code 2", () => {
     },
     "a best metric that is not measured": {
       keys: () => [
-        ...[...reward, `data.val_files=${yard.validation}`, "trainer.test_freq=1"],
+        ...reward,
+        `data.val_files=${yard.validation}`,
+        "trainer.test_freq=1",
         "trainer.best_metric=val-core/evens/acc/mean@1",
       ],
       isLate: true,

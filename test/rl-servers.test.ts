@@ -54,11 +54,15 @@ async function sglangBefore(url: string, { isDeaf = false } = {}): Promise<CallR
       const asked = { prompt, n, max_tokens, temperature, stop_token_ids, logprobs: 0, return_token_ids: true };
       const { choices } = Completion.parse(await post("/v1/completions", asked));
       const made = choices.map(({ text, token_ids: ids, logprobs, finish_reason: type }) => ({
-        ...{ text, output_ids: ids },
+        text,
+        output_ids: ids,
         meta_info: {
           finish_reason: type === "length" ? { type, length: ids.length } : { type, matched: ids.at(-1) },
           output_token_logprobs: logprobs.token_logprobs.map((logprob, i) => [logprob, ids[i], null]),
-          ...{ prompt_tokens: prompt.length, completion_tokens: ids.length, cached_tokens: 0, weight_version: version },
+          prompt_tokens: prompt.length,
+          completion_tokens: ids.length,
+          cached_tokens: 0,
+          weight_version: version,
         },
       }));
       return { body: n === 1 ? made[0] : made };
@@ -101,8 +105,10 @@ describe("samples from a server", () => {
   test("are those of the weights after each update", async () => {
     const url = await serve("--allow-reload");
     const metrics = await yard.play("served", [
-      ...[`${rollout}.base_url=[${url}/v1]`, "trainer.total_training_steps=3"],
-      ...["algorithm.adv_estimator=gae", "algorithm.rollout_correction.preset=decoupled_token_is"],
+      `${rollout}.base_url=[${url}/v1]`,
+      "trainer.total_training_steps=3",
+      "algorithm.adv_estimator=gae",
+      "algorithm.rollout_correction.preset=decoupled_token_is",
     ]);
     expect(metrics).toHaveLength(3);
     for (const data of metrics) {

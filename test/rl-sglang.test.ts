@@ -29,9 +29,25 @@ const hasSglang = python !== "" && spawnSync(python, ["-c", find]).status === 0;
 async function serveSglang(model: string): Promise<{ readonly url: string; readonly server: ChildProcess }> {
   const port = await freePort();
   const command = [
-    ...[python, "-m", "sglang.launch_server", "--model-path", model, "--host", "127.0.0.1", "--port", String(port)],
-    ...["--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32"],
-    ...["--max-total-tokens", "4096", "--max-running-requests", "32"],
+    python,
+    "-m",
+    "sglang.launch_server",
+    "--model-path",
+    model,
+    "--host",
+    "127.0.0.1",
+    "--port",
+    String(port),
+    "--device",
+    "cpu",
+    "--attention-backend",
+    "torch_native",
+    "--dtype",
+    "float32",
+    "--max-total-tokens",
+    "4096",
+    "--max-running-requests",
+    "32",
   ];
   const server = spawn(python, ["-P", keeper, ...command], {
     stdio: ["pipe", "pipe", "pipe"],
@@ -83,8 +99,10 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
   ];
   /** A rate at which three steps move probabilities by far more than 0.001 and leave the entropy high. */
   const keysOf = (address: string) => [
-    ...[`actor_rollout_ref.model.path=${model}`, `${rollout}.base_url=[${address}/v1]`],
-    ...["trainer.total_training_steps=3", "actor_rollout_ref.actor.optim.lr=3e-3"],
+    `actor_rollout_ref.model.path=${model}`,
+    `${rollout}.base_url=[${address}/v1]`,
+    "trainer.total_training_steps=3",
+    "actor_rollout_ref.actor.optim.lr=3e-3",
   ];
 
   for (const [name, keys] of settings) {

@@ -42,8 +42,10 @@ export const sevens: RewardFunction = ({ response }) => {
 };
 
 export const prompt = (i: number) => ({
-  ...{ prompt: `${i % 10},${(3 * i) % 10}:`, data_source: i % 2 === 0 ? "even" : "odd" },
-  ...{ reward_model: { style: "rule", ground_truth: `${i}` }, extra_info: { index: i } },
+  prompt: `${i % 10},${(3 * i) % 10}:`,
+  data_source: i % 2 === 0 ? "even" : "odd",
+  reward_model: { style: "rule", ground_truth: `${i}` },
+  extra_info: { index: i },
 });
 
 export class Yard extends Sandbox {

@@ -49,8 +49,10 @@ describe("two steps are taken with", () => {
       ...(name === "dro" ? [`${actor}.policy_loss.dro_beta=0.1`] : []),
     ]),
     ...klKinds.map((kind) => [
-      ...[`${actor}.use_kl_loss=true`, `${actor}.kl_loss_type=${kind}`],
-      ...["algorithm.use_kl_in_reward=true", `algorithm.kl_penalty=${kind}`],
+      `${actor}.use_kl_loss=true`,
+      `${actor}.kl_loss_type=${kind}`,
+      "algorithm.use_kl_in_reward=true",
+      `algorithm.kl_penalty=${kind}`,
     ]),
     ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive"],
     ...presets,

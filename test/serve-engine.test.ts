@@ -35,8 +35,14 @@ test("the server's text and log-probs are the model's own, also for many at once
   );
   for (const [i, prompt] of prompts.entries()) {
     const { samples } = await tiny.model.sample({
-      ...{ prompt: tiny.tokenizer.encode(prompt), maxNewTokens: 24, seed: 5, temperature: 0.8, topP: 0.95 },
-      ...{ topLogprobs: 2, n: 2, wantsText: true },
+      prompt: tiny.tokenizer.encode(prompt),
+      maxNewTokens: 24,
+      seed: 5,
+      temperature: 0.8,
+      topP: 0.95,
+      topLogprobs: 2,
+      n: 2,
+      wantsText: true,
     });
     expect(answers[i]?.choices.map(({ text }) => text)).toEqual(samples.map(({ text }) => text));
     for (const [k, { logprobs }] of samples.entries()) {
@@ -65,7 +71,11 @@ test("streamed and whole answers of the engine are the same, and stop where the 
 test("the prompt's log-probs are those of the model's forward pass", async () => {
   const ids = [...tiny.tokenizer.encode("What is 3+4?")];
   const { choices } = await tiny.openai.completions.create({
-    ...{ model: "tiny", prompt: ids, max_tokens: 0, echo: true, logprobs: 0 },
+    model: "tiny",
+    prompt: ids,
+    max_tokens: 0,
+    echo: true,
+    logprobs: 0,
   });
   const row = { ids: Int32Array.from(ids), mask: ids.map(() => 1) };
   const [{ logprobs } = {}] = await tiny.model.forward([row], ["logprobs"], { micro: { rows: 1 } });
@@ -134,7 +144,7 @@ describe("the command", () => {
       /^Serving model \(\d[\d.]*K parameters, context 200 tokens\) at http:\/\/127\.0\.0\.1:\d+\/v1\n/,
     );
     const openai = new OpenAI({ baseURL: `${base}/v1`, apiKey: "none", maxRetries: 0 });
-    const ask = { model: "model", prompt: "a", max_tokens: 190, stream: true as const, ...{ ignore_eos: true } };
+    const ask = { model: "model", prompt: "a", max_tokens: 190, stream: true as const, ignore_eos: true };
     const stream = await openai.completions.create(ask);
     child.kill("SIGTERM");
     let end: string | null = null;

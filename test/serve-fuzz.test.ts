@@ -9,8 +9,16 @@ import { expectError, type Served, serveFake, serveTiny } from "./serving.ts";
 
 /** A request that both endpoints take, with something in most fields. */
 const full = {
-  ...{ model: "fake", prompt: "Hi", max_tokens: 4, n: 2, stop: ["x"], seed: 1, temperature: 0.7, top_p: 0.9 },
-  ...{ logit_bias: { 3: 1 }, tool_choice: "auto" },
+  model: "fake",
+  prompt: "Hi",
+  max_tokens: 4,
+  n: 2,
+  stop: ["x"],
+  seed: 1,
+  temperature: 0.7,
+  top_p: 0.9,
+  logit_bias: { 3: 1 },
+  tool_choice: "auto",
   tools: [{ type: "function", function: { name: "f", parameters: { type: "object" } } }],
   messages: [
     { role: "user", content: "Hi" },
@@ -31,8 +39,33 @@ const names =
   "continue_final_message parallel_tool_calls add_special_tokens return_token_strs __proto__ other";
 
 const values: readonly unknown[] = [
-  ...[null, true, false, 0, -1, 1, 2, 1.5, 1e-300, 1e308, -1e308, 2 ** 53, "", "a", "NaN", "\ud800", "none", "text"],
-  ...[[], {}, [[]], [null], [1, 2], ["a", "b"], { type: "function" }, { type: "text" }, { include_usage: true }],
+  null,
+  true,
+  false,
+  0,
+  -1,
+  1,
+  2,
+  1.5,
+  1e-300,
+  1e308,
+  -1e308,
+  2 ** 53,
+  "",
+  "a",
+  "NaN",
+  "\ud800",
+  "none",
+  "text",
+  [],
+  {},
+  [[]],
+  [null],
+  [1, 2],
+  ["a", "b"],
+  { type: "function" },
+  { type: "text" },
+  { include_usage: true },
 ];
 const junk = fc.oneof(fc.constantFrom(...values), fc.jsonValue({ maxDepth: 3 }));
 

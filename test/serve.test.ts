@@ -9,6 +9,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { pause } from "./sandbox.ts";
 import { type Fake, readJson, serveFake } from "./serving.ts";
 
+// Fields of vLLM's that the types of OpenAI's client do not have.
+const ignoreEos = { ignore_eos: true };
+const keepStop = { include_stop_str_in_output: true };
+const withPromptLogprobs = { prompt_logprobs: 1 };
+const withTokenIds = { return_token_ids: true };
+
 const greeting = "Hello, 世界 🙂!";
 const call = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": 4}}\n</tool_call>';
 
@@ -107,7 +113,8 @@ describe("completions", () => {
     const { choices, usage } = await fake.openai.completions.create({
       ...ask,
       n: 2,
-      ...{ return_token_ids: true, ignore_eos: true },
+      ...withTokenIds,
+      ...ignoreEos,
     });
     const prompt = fake.tokenizer.encode("Once upon").length;
     expect(usage).toMatchObject({ prompt_tokens: prompt, completion_tokens: 24, total_tokens: prompt + 24 });
@@ -121,7 +128,7 @@ describe("completions", () => {
   });
 
   test("say the same streamed and whole", async () => {
-    const asked = { ...ask, n: 2, max_tokens: 40, logprobs: 2, stop: ["e"], ...{ return_token_ids: true } };
+    const asked = { ...ask, n: 2, max_tokens: 40, logprobs: 2, stop: ["e"], ...withTokenIds };
     const whole = await fake.openai.completions.create(asked);
     const stream = await fake.openai.completions.create({
       ...asked,
@@ -155,7 +162,7 @@ describe("completions", () => {
       echo: true,
       logprobs: 1,
       max_tokens: 3,
-      ...{ ignore_eos: true },
+      ...ignoreEos,
     });
     const [choice] = choices;
     const prompt = fake.tokenizer.encode("Once upon").length;
@@ -176,7 +183,7 @@ describe("completions", () => {
   });
 
   test("end before a stop text, or behind it if asked", async () => {
-    const long = { ...ask, max_tokens: 200, ...{ ignore_eos: true } };
+    const long = { ...ask, max_tokens: 200, ...ignoreEos };
     const [free] = (await fake.openai.completions.create(long)).choices;
     const stop = free?.text.slice(40, 42) ?? "";
     const [stopped] = (await fake.openai.completions.create({ ...long, stop })).choices;
@@ -185,13 +192,12 @@ describe("completions", () => {
       finish_reason: "stop",
       stop_reason: stop,
     });
-    const [kept] = (await fake.openai.completions.create({ ...long, stop, ...{ include_stop_str_in_output: true } }))
-      .choices;
+    const [kept] = (await fake.openai.completions.create({ ...long, stop, ...keepStop })).choices;
     expect(kept?.text).toBe((stopped?.text ?? "") + stop);
   });
 
   test("give the log-probs of the prompt as vLLM does", async () => {
-    const { choices } = await fake.openai.completions.create({ ...ask, ...{ prompt_logprobs: 1 } });
+    const { choices } = await fake.openai.completions.create({ ...ask, ...withPromptLogprobs });
     const ids = [...fake.tokenizer.encode("Once upon")];
     expect(choices[0]).toHaveProperty("prompt_logprobs.0", null);
     expect(choices[0]).toHaveProperty(
@@ -417,7 +423,7 @@ describe("a request that nobody waits for", () => {
   test("is cancelled at once, streamed or not", async () => {
     const slow = await serveFake({ stepMs: 5 });
     try {
-      const ask = { model: "fake", prompt: "a", max_tokens: 2000, ...{ ignore_eos: true } };
+      const ask = { model: "fake", prompt: "a", max_tokens: 2000, ...ignoreEos };
       for (const stream of [true, false]) {
         const controller = new AbortController();
         const pending = (async () => {

@@ -22,14 +22,26 @@ export const hasVllm: boolean = vllmPython !== "" && spawnSync(vllmPython, ["-c"
 /** Heads as vLLM's attention wants them on a CPU, and a head that is the embedding. */
 export const vllmConfig = {
   ...charConfig,
-  ...{ hidden_size: 64, intermediate_size: 96, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 32 },
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  head_dim: 32,
   tie_word_embeddings: true,
 };
 
 /** What a server of an engine is to do in a test. */
 export const serverSpec: ServerSpec = {
-  ...{ dtype: "float32", maxLength: 64, maxSequences: 8, maxBatchedTokens: 64, hasPrefixCache: true },
-  ...{ memoryShare: 0.5, parallel: 1, own: null, isEager: true, options: {} },
+  dtype: "float32",
+  maxLength: 64,
+  maxSequences: 8,
+  maxBatchedTokens: 64,
+  hasPrefixCache: true,
+  memoryShare: 0.5,
+  parallel: 1,
+  own: null,
+  isEager: true,
+  options: {},
 };
 
 /** Start vLLM on a model in a process of its own; the result is its address. */
@@ -44,7 +56,10 @@ export async function serveVllm(model: string): Promise<{ readonly url: string; 
     stdio: ["pipe", "pipe", "pipe"],
     env: {
       ...process.env,
-      ...{ VLLM_SERVER_DEV_MODE: "1", VLLM_CPU_KVCACHE_SPACE: "1", VLLM_NO_USAGE_STATS: "1", HF_HUB_OFFLINE: "1" },
+      VLLM_SERVER_DEV_MODE: "1",
+      VLLM_CPU_KVCACHE_SPACE: "1",
+      VLLM_NO_USAGE_STATS: "1",
+      HF_HUB_OFFLINE: "1",
       VLLM_CPU_OMP_THREADS_BIND: "nobind",
     },
   });

@@ -84,7 +84,10 @@ function scoresOf(inputs: Inputs, value: Reward): Promise<Score[]> {
       const input = {
         dataSource: inputs.data_source[i] ?? "",
         groundTruth: inputs.ground_truth[i],
-        ...{ response, responseLength, prompt: "", extraInfo: {} },
+        response,
+        responseLength,
+        prompt: "",
+        extraInfo: {},
       };
       const fromModel = inputs.rm_scores?.[i]?.slice(0, responseLength);
       const { score, failure } = checkReward(fromModel ?? (await value(input, i)), input);

@@ -15,13 +15,20 @@ const number = fc.integer({ min: -4096, max: 4096 }).map((n) => n / 1024);
 const token: fc.Arbitrary<Token> = fc
   .record({ reward: number, counts: fc.constantFrom(0, 1, 1), value: number, p: fc.integer({ min: 1, max: 64 }) })
   .map(({ reward, counts, value, p }) => ({
-    ...{ reward: counts * reward, counts, value, logprob: Math.log(p / 64), ratio: 1 + value / 8 },
+    reward: counts * reward,
+    counts,
+    value,
+    logprob: Math.log(p / 64),
+    ratio: 1 + value / 8,
     sumPiSquared: (p / 64) ** 2 + (1 - p / 64) ** 2 / 3,
   }));
 const row = (group: fc.Arbitrary<string>): fc.Arbitrary<Row> =>
   fc.record({
     tokens: fc.array(token, { minLength: 1, maxLength: 6 }),
-    ...{ group, baseline: number, style: number, truth: number },
+    group,
+    baseline: number,
+    style: number,
+    truth: number,
   });
 /** Two groups in any order, each of two rows or more. */
 const batch = fc
@@ -66,7 +73,12 @@ function expectNear(found: readonly (readonly number[])[], expected: readonly (r
 function episode(group: string, score: number, mask: readonly number[] = [1, 1]): Row {
   const last = mask.lastIndexOf(1);
   const tokens = mask.map((counts, t) => ({
-    ...{ reward: t === last ? score : 0, counts, value: 0, logprob: -1, sumPiSquared: 0.3, ratio: 1 },
+    reward: t === last ? score : 0,
+    counts,
+    value: 0,
+    logprob: -1,
+    sumPiSquared: 0.3,
+    ratio: 1,
   }));
   return { tokens, group, baseline: 0, style: score, truth: score };
 }
@@ -435,7 +447,10 @@ describe("what is refused", () => {
 
 describe("the registry", () => {
   const constant = (name: string, value: number): Advantage => ({
-    ...{ name, paper: "", hasCritic: false, needs: [] },
+    name,
+    paper: "",
+    hasCritic: false,
+    needs: [],
     compute({ mask }) {
       const rows = mask.map((entries) => new Float64Array(entries.length).fill(value));
       return { advantages: rows, returns: rows };

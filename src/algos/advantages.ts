@@ -19,10 +19,20 @@ import * as groups from "./group-advantages.ts";
 import { optimalTokenBaseline, tirOptimalTokenBaseline } from "./token-baselines.ts";
 
 const builtIn: readonly Advantage[] = [
-  ...[gae, reinforcePlusPlus, remax],
-  ...[groups.grpo, groups.grpoVectorized, groups.grpoPassk, groups.reinforcePlusPlusBaseline],
-  ...[groups.rloo, groups.rlooVectorized, groups.opo, groups.gpg, groups.gdpo],
-  ...[optimalTokenBaseline, tirOptimalTokenBaseline],
+  gae,
+  reinforcePlusPlus,
+  remax,
+  groups.grpo,
+  groups.grpoVectorized,
+  groups.grpoPassk,
+  groups.reinforcePlusPlusBaseline,
+  groups.rloo,
+  groups.rlooVectorized,
+  groups.opo,
+  groups.gpg,
+  groups.gdpo,
+  optimalTokenBaseline,
+  tirOptimalTokenBaseline,
 ];
 
 type Entry = { readonly given: Advantage; readonly checked: Advantage };

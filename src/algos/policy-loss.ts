@@ -13,8 +13,18 @@ import { geo_mean, gspo } from "./losses/sequence.ts";
 import type { PolicyLoss } from "./policy-terms.ts";
 
 const builtIn: readonly PolicyLoss[] = [
-  ...[vanilla, gspo, sapo, gpg, clip_cov, kl_cov, geo_mean, cispo, bypass_mode],
-  ...[dppo_tv, dppo_kl, dro],
+  vanilla,
+  gspo,
+  sapo,
+  gpg,
+  clip_cov,
+  kl_cov,
+  geo_mean,
+  cispo,
+  bypass_mode,
+  dppo_tv,
+  dppo_kl,
+  dro,
 ];
 
 const losses = new Map<string, PolicyLoss>(builtIn.map((loss) => [loss.name, loss]));

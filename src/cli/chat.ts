@@ -105,8 +105,17 @@ type Settings = {
 
 const text = { type: "string" } as const;
 const flags = {
-  ...{ system: text, temperature: text, "top-p": text, "top-k": text, "min-p": text, "repetition-penalty": text },
-  ...{ "max-tokens": text, seed: text, url: text, device: text, threads: text },
+  system: text,
+  temperature: text,
+  "top-p": text,
+  "top-k": text,
+  "min-p": text,
+  "repetition-penalty": text,
+  "max-tokens": text,
+  seed: text,
+  url: text,
+  device: text,
+  threads: text,
   help: { type: "boolean", short: "h" },
 } as const;
 
@@ -172,7 +181,11 @@ async function openResponder({ model, url, device, threads }: Settings, context:
     const { Remote } = await import("../rollout/remote.ts");
     const remote = await Remote.open(
       {
-        ...{ baseUrls: [url], setting: "`--url`", model, modelSetting: "MODEL", apiKey: context.env.OPENAI_API_KEY },
+        baseUrls: [url],
+        setting: "`--url`",
+        model,
+        modelSetting: "MODEL",
+        apiKey: context.env.OPENAI_API_KEY,
         retryMs: 0, // half an answer has been shown by then; the user asks again
       },
       context.signal,

@@ -97,8 +97,13 @@ async function checkReward(row: RlRow, config: PpoConfig, findings: Findings): P
     findings.add("warning", row.source, "there is no `reward_model.ground_truth`, so the reward function gets null.");
   if (kind !== "builtin") return;
   const input = {
-    ...{ dataSource: row.dataSource, prompt: "", response: "", responseLength: 0, row: row.source.row },
-    ...{ groundTruth: row.rewardModel?.ground_truth, extraInfo: row.extraInfo },
+    dataSource: row.dataSource,
+    prompt: "",
+    response: "",
+    responseLength: 0,
+    row: row.source.row,
+    groundTruth: row.rewardModel?.ground_truth,
+    extraInfo: row.extraInfo,
   };
   await findings.attempt(row.source, () =>
     builtinScore(input, {
@@ -125,8 +130,10 @@ export const checkGenerate: Check = async (task, findings) => {
   const used = data.train_max_samples < 0 ? task.rows : task.rows.slice(0, data.train_max_samples);
   const maxPositions = reading.model?.maxPositions ?? Number.POSITIVE_INFINITY;
   const encoding = {
-    ...{ tokenizer: reading.tokenizer, vocabSize: reading.model?.vocabSize ?? null },
-    ...{ extra: data.apply_chat_template_kwargs, template: model.custom_chat_template },
+    tokenizer: reading.tokenizer,
+    vocabSize: reading.model?.vocabSize ?? null,
+    extra: data.apply_chat_template_kwargs,
+    template: model.custom_chat_template,
     maxLength: Math.min(rollout.max_model_len ?? maxPositions, maxPositions),
     maxLengthSetting: rollout.max_model_len === null ? "the model's context" : "`rollout.max_model_len`",
     ...(reading.model === null ? {} : { maxPromptLength: rollout.prompt_length, truncation: data.truncation }),

@@ -136,9 +136,12 @@ export const checkRewardPairs: Check = async (task, findings) => {
   const { data, model } = config;
   const used = firstRows(task.rows, data.train_max_samples);
   const options = {
-    ...{ chosenKey: data.chosen_key, rejectedKey: data.rejected_key },
-    ...{ promptKey: data.prompt_key, marginKey: data.margin_key },
-    ...{ extra: data.apply_chat_template_kwargs, template: model.custom_chat_template },
+    chosenKey: data.chosen_key,
+    rejectedKey: data.rejected_key,
+    promptKey: data.prompt_key,
+    marginKey: data.margin_key,
+    extra: data.apply_chat_template_kwargs,
+    template: model.custom_chat_template,
     padId: reading.model === null ? null : (paddingOf(reading.model) ?? reading.tokenizer.padId),
   };
   const encode = preferenceEncoder(reading.tokenizer, { ...options, ...unlimited });

@@ -55,7 +55,16 @@ test("this machine is well: a line for each thing, and exit code 0", async () =>
   close();
   expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
   expect(Object.keys(levels(stdout))).toEqual([
-    ...["node", "cpu", "webgpu", "cuda", "memory", "cores", "disk", "python", "cache", "hub"],
+    "node",
+    "cpu",
+    "webgpu",
+    "cuda",
+    "memory",
+    "cores",
+    "disk",
+    "python",
+    "cache",
+    "hub",
   ]);
   expect(levels(stdout)).toMatchObject({ node: "ok", cpu: "ok", cache: "ok", hub: "ok" });
   expect(stdout).toMatch(/^ok +cpu +runs programs \(onnxruntime-node \d/m);

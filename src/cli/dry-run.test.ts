@@ -74,8 +74,13 @@ test.each([
   [
     "reward",
     () => [
-      ...["reward", `model.path=${sandbox.model}`, `data.train_files=${sandbox.path("pairs.jsonl")}`],
-      ...["data.train_batch_size=4", "trainer.threads=1", "trainer.total_epochs=1", "data.val_files=null"],
+      "reward",
+      `model.path=${sandbox.model}`,
+      `data.train_files=${sandbox.path("pairs.jsonl")}`,
+      "data.train_batch_size=4",
+      "trainer.threads=1",
+      "trainer.total_epochs=1",
+      "data.val_files=null",
     ],
     /^8 pairs of \d+ tokens a side: 2 steps of 4\.$/m,
   ],

@@ -64,7 +64,8 @@ const MOST_ROWS = 4096;
 
 const ppo: Verb<PpoConfig> = {
   models: (config) => [
-    ...[config.actor_rollout_ref.model.path, config.actor_rollout_ref.model.tokenizer_path],
+    config.actor_rollout_ref.model.path,
+    config.actor_rollout_ref.model.tokenizer_path,
     ...(config.critic.enable ? [config.critic.model.path, config.critic.model.tokenizer_path] : []),
     rewardWay(config).kind === "model" ? config.reward_model.model.path : null,
   ],
@@ -79,8 +80,10 @@ const ppo: Verb<PpoConfig> = {
     const loader = new Loader({ rows: train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
     const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
     const encoding = {
-      ...{ maxPromptLength: data.max_prompt_length, truncation: data.truncation },
-      ...{ extra: data.apply_chat_template_kwargs, template: all.model.custom_chat_template },
+      maxPromptLength: data.max_prompt_length,
+      truncation: data.truncation,
+      extra: data.apply_chat_template_kwargs,
+      template: all.model.custom_chat_template,
     };
     const batches = firstBatches(loader, totalSteps, data.train_batch_size * all.rollout.n).map((indices) =>
       indices.slice(0, data.train_batch_size).map((index) => encodePrompt(train[index]!, tokenizer, encoding)),
@@ -98,9 +101,13 @@ const ppo: Verb<PpoConfig> = {
     const { rollout } = all;
     const isElsewhere = (rollout.base_url ?? []).length > 0;
     return {
-      ...{ plan, folder, totalSteps, trainer },
+      plan,
+      folder,
+      totalSteps,
+      trainer,
       sampler: {
-        ...{ maxSequences: rollout.max_num_seqs, maxBatchedTokens: rollout.max_num_batched_tokens },
+        maxSequences: rollout.max_num_seqs,
+        maxBatchedTokens: rollout.max_num_batched_tokens,
         maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
       },
       rows: `${counted(train.length, "prompt")} of ${meanLength(batches.flat())} tokens${toValidate(validation)}`,
@@ -124,7 +131,11 @@ const sft: Verb<SftConfig> = {
       indices.map((index) => train[index]!),
     );
     return {
-      ...{ plan: sftPlan(config, read, batches), folder, totalSteps, trainer, sampler: {} },
+      plan: sftPlan(config, read, batches),
+      folder,
+      totalSteps,
+      trainer,
+      sampler: {},
       rows: `${counted(train.length, "row")} of ${meanLength(batches.flat().map(({ ids }) => ids))} tokens${toValidate(validation)}`,
       steps: `${counted(totalSteps, "step")} of ${data.train_batch_size}`,
       assuming: "Validation and saving come on top.",
@@ -144,7 +155,11 @@ const reward: Verb<RewardConfig> = {
       indices.flatMap((index) => [train[index]!.chosen, train[index]!.rejected]),
     );
     return {
-      ...{ plan: rewardPlan(config, read, batches), folder, totalSteps, trainer, sampler: {} },
+      plan: rewardPlan(config, read, batches),
+      folder,
+      totalSteps,
+      trainer,
+      sampler: {},
       rows: `${counted(train.length, "pair")} of ${meanLength(batches.flat())} tokens a side${toValidate(validation)}`,
       steps: `${counted(totalSteps, "step")} of ${data.train_batch_size}`,
       assuming: "Validation and saving come on top.",

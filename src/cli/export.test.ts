@@ -42,7 +42,10 @@ describe("what is written", () => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toMatch(/parameters as F32, [\d.]+ KB, read back and compared/);
     expect(readdirSync(yard.path(to)).sort()).toEqual([
-      ...["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"],
+      "config.json",
+      "model.safetensors",
+      "tokenizer.json",
+      "tokenizer_config.json",
     ]);
     expect(await checksums(yard.path(to))).toEqual(
       Object.fromEntries(

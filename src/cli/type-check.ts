@@ -46,8 +46,14 @@ function optionsFor(file: string): Record<string, unknown> {
   const isClone = import.meta.url.endsWith(".ts");
   const source = (name: string) => [fileURLToPath(new URL(`../${name}`, import.meta.url))];
   return {
-    ...{ target: "es2024", module: "nodenext", moduleResolution: "nodenext", strict: true, skipLibCheck: true },
-    ...{ noEmit: true, allowImportingTsExtensions: true, typeRoots: [join(dirname(file), "node_modules/@types")] },
+    target: "es2024",
+    module: "nodenext",
+    moduleResolution: "nodenext",
+    strict: true,
+    skipLibCheck: true,
+    noEmit: true,
+    allowImportingTsExtensions: true,
+    typeRoots: [join(dirname(file), "node_modules/@types")],
     ...(isClone && { paths: { trainyard: source("index.ts"), "trainyard/reward": source("rewards/reward.ts") } }),
   };
 }

@@ -8,8 +8,18 @@
 import type { Inert, Refused } from "./schema.ts";
 
 const rolloutKeys = [
-  ...["temperature", "top_k", "top_p", "do_sample", "ignore_eos", "prompt_length", "response_length", "seed"],
-  ...["max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_prefix_caching"],
+  "temperature",
+  "top_k",
+  "top_p",
+  "do_sample",
+  "ignore_eos",
+  "prompt_length",
+  "response_length",
+  "seed",
+  "max_num_seqs",
+  "max_num_batched_tokens",
+  "max_model_len",
+  "enable_prefix_caching",
 ];
 const modelKeys = ["path", "tokenizer_path", "custom_chat_template"];
 
@@ -44,11 +54,32 @@ function withoutBoth(
 
 const trainerKeys = Object.fromEntries(
   [
-    ...["project_name", "experiment_name", "logger", "log_val_generations", "rollout_data_dir", "validation_data_dir"],
-    ...["total_epochs", "total_training_steps", "save_freq", "test_freq", "critic_warmup", "balance_batch"],
-    ...["val_before_train", "val_only", "resume_mode", "resume_from_path", "default_local_dir", "default_hdfs_dir"],
-    ...["del_local_ckpt_after_load", "max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "esi_redundant_time"],
-    ...["ray_wait_register_center_timeout", "use_legacy_worker_impl", "use_v1", "v1"],
+    "project_name",
+    "experiment_name",
+    "logger",
+    "log_val_generations",
+    "rollout_data_dir",
+    "validation_data_dir",
+    "total_epochs",
+    "total_training_steps",
+    "save_freq",
+    "test_freq",
+    "critic_warmup",
+    "balance_batch",
+    "val_before_train",
+    "val_only",
+    "resume_mode",
+    "resume_from_path",
+    "default_local_dir",
+    "default_hdfs_dir",
+    "del_local_ckpt_after_load",
+    "max_actor_ckpt_to_keep",
+    "max_critic_ckpt_to_keep",
+    "esi_redundant_time",
+    "ray_wait_register_center_timeout",
+    "use_legacy_worker_impl",
+    "use_v1",
+    "v1",
   ].map((key) => [`trainer.${key}`, []]),
 );
 

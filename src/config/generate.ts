@@ -156,14 +156,18 @@ function finish(config: GenerateConfig, given: ReadonlySet<string>): { config: G
 }
 
 const localKeys = [
-  ...["data.truncation", "data.apply_chat_template_kwargs", "model.tokenizer_path", "model.custom_chat_template"],
+  "data.truncation",
+  "data.apply_chat_template_kwargs",
+  "model.tokenizer_path",
+  "model.custom_chat_template",
   "rollout.prompt_length",
 ];
 const engineKeys = [
   ...["max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_prefix_caching"].map(
     (key) => `rollout.${key}`,
   ),
-  ...["trainer.device", "trainer.threads"],
+  "trainer.device",
+  "trainer.threads",
 ];
 
 /** Keys that were given and mean nothing beside the others. */

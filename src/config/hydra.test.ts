@@ -78,7 +78,12 @@ function schemaOf(text: string): Schema<Record<string, Field<unknown, unknown>>>
   const keys = [...text.matchAll(/^\W*(\w+)/gm)].map(([, key = ""]) => key);
   return {
     fields: Object.fromEntries(keys.map((key) => [key, field(anything, "", "A key.")])),
-    ...{ verb: "test", aliases: {}, inert: {}, refused: {}, groups: {}, configs: {} },
+    verb: "test",
+    aliases: {},
+    inert: {},
+    refused: {},
+    groups: {},
+    configs: {},
     preset: () => ({ defaults: {} }),
     finish: (config) => ({ config, notices: [] }),
   };

@@ -30,8 +30,12 @@ const off: readonly unknown[] = [false, null, 0, 1, -1, {}, [], ""];
 /** Where verl's training engines keep their settings. */
 export const engineBranches: readonly string[] = [
   ...[actor, ref].flatMap((part) => ["fsdp_config", "megatron", "veomni", "torchtitan"].map((it) => `${part}.${it}`)),
-  ...["critic.model.fsdp_config", "critic.megatron", "critic.veomni", "critic.torchtitan"],
-  ...["reward_model.model.fsdp_config", "reward_model.megatron"],
+  "critic.model.fsdp_config",
+  "critic.megatron",
+  "critic.veomni",
+  "critic.torchtitan",
+  "reward_model.model.fsdp_config",
+  "reward_model.megatron",
 ];
 
 const oneDevice = "one process on one device of this machine trains and samples";

@@ -37,8 +37,11 @@ describe("what follows from the values is filled in", () => {
       ],
     );
     expect(config.critic).toMatchObject({
-      ...{ ppo_mini_batch_size: 64, use_dynamic_bsz: true, loss_agg_mode: "seq-mean-token-mean" },
-      ...{ forward_max_token_len_per_gpu: 50000, model: { path: "m" } },
+      ppo_mini_batch_size: 64,
+      use_dynamic_bsz: true,
+      loss_agg_mode: "seq-mean-token-mean",
+      forward_max_token_len_per_gpu: 50000,
+      model: { path: "m" },
     });
     expect(config.actor_rollout_ref.actor).toMatchObject({ clip_ratio_low: 0.1, clip_ratio_high: 0.1 });
     expect(config.actor_rollout_ref.ref).toMatchObject({ log_prob_use_dynamic_bsz: true });

@@ -45,10 +45,9 @@ const refusedRecipes: Readonly<Record<string, RegExp>> = {
   "examples/ppo_trainer/run_deepseek7b_llm_pfppo.sh": /^` ` is not an override\. Write key=value/,
 };
 
-const paths = [
-  ...["data.train_files=train.parquet", "data.val_files=test.parquet"],
-  ...[model, "critic.model.path=m"],
-].map(parseOverride);
+const paths = ["data.train_files=train.parquet", "data.val_files=test.parquet", model, "critic.model.path=m"].map(
+  parseOverride,
+);
 
 describe("verl's recipes are taken as they are, or refused by name", () => {
   test.each(ppoRecipes)("$file", ({ file, overrides }) => {

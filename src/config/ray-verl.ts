@@ -71,7 +71,8 @@ export function sftOnRay({ inert, groups }: Tables): Variant {
     aliases: {},
     inert: {
       ...rewordedInert(inert),
-      ...{ "trainer.balance_batch": balanced, "data.balance_dp_token": balanced },
+      "trainer.balance_batch": balanced,
+      "data.balance_dp_token": balanced,
       "engine.ulysses_sequence_parallel_size": { instead: "no sequence is divided among workers", same: [1] },
       ulysses_sequence_parallel_size: { instead: "no sequence is divided among workers", same: [1] },
     },

@@ -51,12 +51,21 @@ describe("keys of Ray", () => {
     expect(notices).toEqual([]);
     expect(config.trainer).toMatchObject({ nnodes: 2, n_gpus_per_node: 4, max_restarts: 1 });
     expect(roleSharding(config, "actor")).toEqual({
-      ...{ replicas: 2, reshards: true, dtype: "float32", checkpointing: true, offloads: false },
+      replicas: 2,
+      reshards: true,
+      dtype: "float32",
+      checkpointing: true,
+      offloads: false,
     });
     expect(roleSharding(config, "critic")).toMatchObject({ replicas: 1, reshards: false, checkpointing: false });
     expect(raySettings(config, here)).toEqual({
-      ...{ nodes: 2, workersPerNode: 4, device: "cpu", cpusPerWorker: 2, servers: 0 },
-      ...{ startMs: 300_000, collectiveMs: 60_000 },
+      nodes: 2,
+      workersPerNode: 4,
+      device: "cpu",
+      cpusPerWorker: 2,
+      servers: 0,
+      startMs: 300_000,
+      collectiveMs: 60_000,
       init: { num_cpus: 16, runtime_env: { env_vars: { A: "b" } } },
     });
   });
@@ -97,7 +106,11 @@ describe("keys of Ray", () => {
     );
     expect(notices).toEqual([]);
     expect(rowSharding(config)).toEqual({
-      ...{ replicas: 2, reshards: true, dtype: "bfloat16", checkpointing: false, offloads: false },
+      replicas: 2,
+      reshards: true,
+      dtype: "bfloat16",
+      checkpointing: false,
+      offloads: false,
     });
   });
 
@@ -158,8 +171,14 @@ describe("servers of vLLM", () => {
     const { config, notices } = rl(onRay, `${rollout}.name=vllm`, ...keys, `${rollout}.max_model_len=2048`);
     expect(notices).toEqual([]);
     expect(serverSpec(config)).toMatchObject({
-      ...{ dtype: "bfloat16", maxLength: 2048, isEager: true, options: { swap_space: 8 } },
-      ...{ parallel: 1, memoryShare: 0.5, maxSequences: 256, hasPrefixCache: true },
+      dtype: "bfloat16",
+      maxLength: 2048,
+      isEager: true,
+      options: { swap_space: 8 },
+      parallel: 1,
+      memoryShare: 0.5,
+      maxSequences: 256,
+      hasPrefixCache: true,
     });
   });
 

@@ -42,7 +42,10 @@ function divided(dtype: "float32" | "${actor_rollout_ref.actor.fsdp_config.dtype
 
 /** Keys that move a model off its GPU, below each place that says how one is divided. */
 export const offloadKeys: readonly string[] = [
-  ...["engine", "actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.model.fsdp_config"],
+  "engine",
+  "actor_rollout_ref.actor.fsdp_config",
+  "actor_rollout_ref.ref.fsdp_config",
+  "critic.model.fsdp_config",
 ].flatMap((branch) => ["param_offload", "optimizer_offload", "offload_policy"].map((key) => `${branch}.${key}`));
 
 /** Why they mean nothing in a run; null where they do. */
@@ -173,8 +176,12 @@ export function raySettings(
   const { ray_wait_register_center_timeout: startSeconds } = config.trainer;
   const collectiveSeconds = config.actor_rollout_ref?.nccl_timeout;
   return {
-    ...{ nodes: nnodes, workersPerNode, device: device === "cuda" ? "cuda" : "cpu", init: withText(init) },
-    ...{ cpusPerWorker: threads > 0 ? threads : share, servers },
+    nodes: nnodes,
+    workersPerNode,
+    device: device === "cuda" ? "cuda" : "cpu",
+    init: withText(init),
+    cpusPerWorker: threads > 0 ? threads : share,
+    servers,
     ...(typeof address === "string" && { address }),
     ...(startSeconds !== undefined && { startMs: startSeconds * 1000 }),
     ...(collectiveSeconds !== undefined && { collectiveMs: collectiveSeconds * 1000 }),

@@ -15,8 +15,19 @@ export type Value = null | boolean | number | string | readonly Value[] | { read
 const deepest = 64;
 
 const hydraFunctions = [
-  ...["choice", "range", "interval", "glob", "sort", "shuffle", "tag"],
-  ...["int", "float", "str", "bool", "json_str", "extend_list"],
+  "choice",
+  "range",
+  "interval",
+  "glob",
+  "sort",
+  "shuffle",
+  "tag",
+  "int",
+  "float",
+  "str",
+  "bool",
+  "json_str",
+  "extend_list",
 ];
 
 /** Read the text after `=`; throws a `UserError` that quotes it. */

@@ -102,7 +102,10 @@ function readDefault(item: unknown, where: string): Wanted[] {
     .replace(/^\//, "")
     .split("@");
   return options.map((option) => ({
-    ...{ group, option, isOptional, isOverride },
+    group,
+    option,
+    isOptional,
+    isOverride,
     ...(at === undefined ? {} : { package: at }),
   }));
 }

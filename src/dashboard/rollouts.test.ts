@@ -14,9 +14,16 @@ let view: RunView;
 
 const groups = (step: number): NewGroup[] => [
   {
-    ...{ prompt: `Prompt "${step}"\nwith Ümlauts`, truth: { answer: step }, source: "x" },
+    prompt: `Prompt "${step}"\nwith Ümlauts`,
+    truth: { answer: step },
+    source: "x",
     episodes: ["no", `the ANSWER is ${step}\tdone`].map((response, score) => ({
-      ...{ response, tokens: [response], logprobs: [-1], advantages: [score], score, extra: {} },
+      response,
+      tokens: [response],
+      logprobs: [-1],
+      advantages: [score],
+      score,
+      extra: {},
     })),
   },
 ];

@@ -109,7 +109,8 @@ export class RunView {
     const key = `${version} ${rows}`;
     if (key !== this.#judged.key) {
       const warnings = findWarnings({
-        ...{ steps, groups: countGroups(await newestRollouts(this.#dir, groupSteps)) },
+        steps,
+        groups: countGroups(await newestRollouts(this.#dir, groupSteps)),
         column: (name) => this.#columns.column(name),
         notFiniteSince: (step) => this.#columns.notFiniteSince(step),
       });

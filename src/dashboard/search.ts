@@ -38,7 +38,8 @@ export async function searchRollouts(
 }
 
 const pageOf = (hits: readonly SearchHit[], lines: readonly RolloutEntry[], done: number): SearchPage => ({
-  ...{ hits, left: lines.length - done },
+  hits,
+  left: lines.length - done,
   next: done < lines.length ? lines[done - 1]!.start : null,
 });
 

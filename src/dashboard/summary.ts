@@ -38,7 +38,12 @@ export class Summarizer {
     const { status, total } = await statusOf(this.#dir, step);
     const name = this.#id === "." ? basename(resolve(this.#dir)) : this.#id;
     return {
-      ...{ id: this.#id, name, status, step, total, updatedAt: Math.round(mtimeMs) },
+      id: this.#id,
+      name,
+      status,
+      step,
+      total,
+      updatedAt: Math.round(mtimeMs),
       stepSeconds: meanOf(valuesOf(rows.slice(-8), "timing_s/step")),
       headline: firstOf(rows, headlines),
       validation: firstOf(rows, validations),

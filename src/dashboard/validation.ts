@@ -36,7 +36,8 @@ export class ValidationHistory {
       }
     }
     return {
-      ...{ steps: chosen.map(({ step }) => step), validations },
+      steps: chosen.map(({ step }) => step),
+      validations,
       prompts: [...prompts].slice(0, mostPrompts).map(([key, { group, scores }]) => ({ key, ...group, scores })),
     };
   }
@@ -65,7 +66,8 @@ export class ValidationHistory {
     if (known !== undefined) return known;
     const groups = (await this.#rollouts.read("val", step))?.groups ?? [];
     const rows = groups.map(({ episodes, ...group }) => ({
-      ...{ key: keyOf(group), group },
+      key: keyOf(group),
+      group,
       score: meanScore(episodes.map(({ score }) => score)),
     }));
     this.#rows.set(step, rows);

@@ -9,8 +9,21 @@ import { makeNode, type Node, type Op, rebuild } from "./node.ts";
 import * as o from "./ops.ts";
 
 const entrywise: ReadonlySet<Op> = new Set<Op>([
-  ...["add", "sub", "mul", "div", "minimum", "maximum"],
-  ...["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "silu", "erf"],
+  "add",
+  "sub",
+  "mul",
+  "div",
+  "minimum",
+  "maximum",
+  "neg",
+  "exp",
+  "log",
+  "sqrt",
+  "abs",
+  "tanh",
+  "sigmoid",
+  "silu",
+  "erf",
 ] as const);
 
 /** The same outputs, with weights on the left of their products. */

@@ -79,7 +79,10 @@ export function parseAnyConfig(content: unknown, source: string): AnyModelConfig
   const fields = check(anySchema, typeof raw.text_config === "object" ? { ...raw, ...raw.text_config } : raw, source);
   const { max_position_embeddings, n_positions, n_ctx, max_seq_len } = fields;
   return {
-    ...{ family, vocabSize: fields.vocab_size, raw, head: headOf(fields, source) },
+    family,
+    vocabSize: fields.vocab_size,
+    raw,
+    head: headOf(fields, source),
     maxPositions: max_position_embeddings ?? n_positions ?? n_ctx ?? max_seq_len ?? Infinity,
   };
 }

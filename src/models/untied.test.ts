@@ -6,15 +6,20 @@ import { EmbeddedEngine } from "../engine/embedded/engine.ts";
 import { createModel } from "./create.ts";
 
 const config = {
-  ...{
-    architectures: ["LlamaForCausalLM"],
-    model_type: "llama",
-    vocab_size: 16,
-    hidden_size: 8,
-    intermediate_size: 16,
-  },
-  ...{ num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 32 },
-  ...{ rms_norm_eps: 1e-5, rope_theta: 10000, initializer_range: 0.2, bos_token_id: null, eos_token_id: 1 },
+  architectures: ["LlamaForCausalLM"],
+  model_type: "llama",
+  vocab_size: 16,
+  hidden_size: 8,
+  intermediate_size: 16,
+  num_hidden_layers: 1,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  max_position_embeddings: 32,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  initializer_range: 0.2,
+  bos_token_id: null,
+  eos_token_id: 1,
 };
 
 test.each([true, false])(

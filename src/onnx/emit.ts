@@ -140,7 +140,10 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
     const given = [query!, key!, value!, cacheKey!, cacheValue!, last, total!, cos!, sin!, places];
     const { heads, kvHeads, scale, softcap, window } = node.attrs;
     const attributes = {
-      ...{ num_heads: heads, kv_num_heads: kvHeads, do_rotary: 1, scale: { float: scale } },
+      num_heads: heads,
+      kv_num_heads: kvHeads,
+      do_rotary: 1,
+      scale: { float: scale },
       ...(softcap === null ? {} : { softcap: { float: softcap } }),
       ...(window === null ? {} : { local_window_size: window }),
     };

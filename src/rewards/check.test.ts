@@ -5,8 +5,13 @@ import { describeFailure } from "./outcome.ts";
 import type { RewardInput } from "./reward.ts";
 
 const input: RewardInput = {
-  ...{ dataSource: "toy", prompt: "p", response: "r", groundTruth: "g", extraInfo: {} },
-  ...{ responseLength: 3, row: 12 },
+  dataSource: "toy",
+  prompt: "p",
+  response: "r",
+  groundTruth: "g",
+  extraInfo: {},
+  responseLength: 3,
+  row: 12,
 };
 
 describe("what a reward function may return becomes a score", () => {

@@ -126,20 +126,24 @@ export type CaseRunner = {
 
 /** What a program in Python may rely on without importing it, in verl's order: later names win. */
 const starred = [
-  ...[
-    "string",
-    "re",
-    "datetime",
-    "collections",
-    "heapq",
-    "bisect",
-    "copy",
-    "math",
-    "random",
-    "statistics",
-    "itertools",
-  ],
-  ...["functools", "operator", "io", "sys", "json", "builtins", "typing"],
+  "string",
+  "re",
+  "datetime",
+  "collections",
+  "heapq",
+  "bisect",
+  "copy",
+  "math",
+  "random",
+  "statistics",
+  "itertools",
+  "functools",
+  "operator",
+  "io",
+  "sys",
+  "json",
+  "builtins",
+  "typing",
 ];
 /** Deep enough for a search through 100,000 nodes; at verl's 600,000 the interpreter's own stack is full. */
 const RECURSION_LIMIT = 200_000;

@@ -197,8 +197,14 @@ describe("a Sandbox Fusion service", () => {
     await withAnswers(note, () => scored({ memoryMb: 128 }));
     expect(requests.map(({ stdin }) => stdin).sort()).toEqual(doubles.inputs);
     expect(requests[0]).toEqual({
-      ...{ compile_timeout: 5, run_timeout: 5, memory_limit_MB: 128, language: "python", files: {}, fetch_files: [] },
-      ...{ code: "\nprint(2 * int(input()))\n", stdin: expect.any(String) },
+      compile_timeout: 5,
+      run_timeout: 5,
+      memory_limit_MB: 128,
+      language: "python",
+      files: {},
+      fetch_files: [],
+      code: "\nprint(2 * int(input()))\n",
+      stdin: expect.any(String),
     });
   });
 

@@ -7,7 +7,13 @@ import type { RewardInput } from "./reward.ts";
 
 const options = { lanes: 3, timeoutMs: 50, loadTimeoutMs: 1000 };
 const sample = (response: string, row: number): RewardInput => ({
-  ...{ dataSource: "toy", prompt: "", response, groundTruth: null, extraInfo: {}, responseLength: 1, row },
+  dataSource: "toy",
+  prompt: "",
+  response,
+  groundTruth: null,
+  extraInfo: {},
+  responseLength: 1,
+  row,
 });
 
 /** What a call does: `.` is scored, `p` is scored later; `x` and `q` end the lane, at once and later; `h` hangs it. */

@@ -154,7 +154,12 @@ export class Pool {
     const now = performance.now();
     const slot: Slot = {
       lane: this.#openLane((event) => this.#hear(slot, event)),
-      ...{ isReady: false, sent: [], isReceived: false, pending: new Map(), sentAt: now, heardAt: now },
+      isReady: false,
+      sent: [],
+      isReceived: false,
+      pending: new Map(),
+      sentAt: now,
+      heardAt: now,
     };
     this.#slots.add(slot);
     this.#watch();

@@ -20,7 +20,12 @@ function write(code: string): string {
 }
 
 const sample = (response: string, row = 1): RewardInput => ({
-  ...{ dataSource: "toy", prompt: "p", response, groundTruth: "7", extraInfo: { index: 3, big: 2n ** 60n }, row },
+  dataSource: "toy",
+  prompt: "p",
+  response,
+  groundTruth: "7",
+  extraInfo: { index: 3, big: 2n ** 60n },
+  row,
   responseLength: 3,
 });
 const samples = (...responses: readonly string[]) => responses.map((response, i) => sample(response, i + 1));

@@ -26,7 +26,12 @@ function write(code: string, name = `reward-${files++}.ts`): string {
 
 /** A sample; what the reward function is to do stands in its response. */
 const sample = (response: string, row = 1): RewardInput => ({
-  ...{ dataSource: "toy", prompt: "p", response, groundTruth: "7", extraInfo: { big: 2n ** 60n }, row },
+  dataSource: "toy",
+  prompt: "p",
+  response,
+  groundTruth: "7",
+  extraInfo: { big: 2n ** 60n },
+  row,
   responseLength: 3,
 });
 const samples = (...responses: readonly string[]) => responses.map((response, i) => sample(response, i + 1));

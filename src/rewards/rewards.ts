@@ -74,9 +74,13 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
   const codeLane = localLane(givenReward(programs.run), codeTimeoutMs);
   const codePool = await Pool.open(codeLane, { ...limits, timeoutMs: codeTimeoutMs, lanes: 1 });
   return new Rewards({
-    ...{ pool, codePool, closeCode: programs.close },
+    pool,
+    codePool,
+    closeCode: programs.close,
     codeSources: new Set(scorer.kind === "builtin" ? codeSources : []),
-    ...{ budget, limit, isBatch: scorer.kind === "file" && scorer.isBatch === true },
+    budget,
+    limit,
+    isBatch: scorer.kind === "file" && scorer.isBatch === true,
   });
 }
 

@@ -4,7 +4,12 @@ import { builtinScore, checkDataSource, dataSources } from "./scorers.ts";
 
 const response = "<think>t</think> <answer>12</answer> #### 12\nAnswer: \\boxed{12}";
 const sample = (changes: Partial<RewardInput>): RewardInput => ({
-  ...{ dataSource: "openai/gsm8k", prompt: "", response, groundTruth: "12", extraInfo: {}, responseLength: 20 },
+  dataSource: "openai/gsm8k",
+  prompt: "",
+  response,
+  groundTruth: "12",
+  extraInfo: {},
+  responseLength: 20,
   ...changes,
 });
 const codeSources = ["codecontests", "apps", "codeforces", "taco"];

@@ -102,7 +102,13 @@ test("what is left at its default is not sent, and what is set is", async () => 
   });
   expect(full?.body).toEqual({
     ...common,
-    ...{ temperature: 0, top_p: 1, top_k: 5, min_p: 0.1, stop: ["x"], ignore_eos: true, seed: 0 },
+    temperature: 0,
+    top_p: 1,
+    top_k: 5,
+    min_p: 0.1,
+    stop: ["x"],
+    ignore_eos: true,
+    seed: 0,
   });
 });
 

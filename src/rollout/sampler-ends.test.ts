@@ -32,7 +32,9 @@ describe("a sample ends", () => {
   expect(words).not.toContain(five);
   type End = Pick<Sample, "finishReason" | "stopReason" | "text">;
   const stop = (stopReason: Sample["stopReason"], text = "one two three"): End => ({
-    ...{ finishReason: "stop", stopReason, text },
+    finishReason: "stop",
+    stopReason,
+    text,
   });
   test.each<[what: string, tokens: number[], sampling: Partial<Sampling>, count: number, end: End]>([
     ["at the model's own end", [...words, EOS, 9], {}, words.length + 1, stop(null)],

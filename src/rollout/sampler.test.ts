@@ -29,7 +29,12 @@ function alone(request: SampleRequest, { index, versions, maxLength, vocabSize }
     logprobs.push(token.logprob);
     top.push(token.top);
     const end = (finishReason: Sample["finishReason"], stopReason: Sample["stopReason"]) => ({
-      ...{ index, ids: ids.slice(promptLength), logprobs, top, finishReason, stopReason },
+      index,
+      ids: ids.slice(promptLength),
+      logprobs,
+      top,
+      finishReason,
+      stopReason,
     });
     if (stopIds.includes(token.id)) return end("stop", token.id);
     if (token.id === EOS && !ignoreEos) return end("stop", null);
@@ -94,7 +99,10 @@ test("whatever comes, goes and is updated meanwhile, a request gets what it gets
         const controller = new AbortController();
         const optional = JSON.parse(JSON.stringify(rest)) as Partial<SampleRequest>; // without absent fields
         const request: SampleRequest = {
-          ...{ prompt, ...settings, ...optional, signal: controller.signal },
+          prompt,
+          ...settings,
+          ...optional,
+          signal: controller.signal,
           onToken: ({ index }) => versions[index]!.push(decoder.version),
         };
         const check = async (): Promise<void> => {

@@ -174,8 +174,13 @@ export class Sampler {
     }));
     const own = request.ignoreEos ? [] : this.#parts.eosIds;
     const job: Job = {
-      ...{ request, ends: [...own, ...(request.stopIds ?? [])], sequences: sequences.map(({ id }) => id) },
-      ...{ samples: sequences.map(() => null), promptLogprobs: [null], reused: 0, left: n },
+      request,
+      ends: [...own, ...(request.stopIds ?? [])],
+      sequences: sequences.map(({ id }) => id),
+      samples: sequences.map(() => null),
+      promptLogprobs: [null],
+      reused: 0,
+      left: n,
       ...settle,
     };
     const { tokenizer } = this.#parts;

@@ -40,7 +40,9 @@ export async function sampleFromSglang(
     const { type, matched = null } = meta.finish_reason;
     const isOwnEnd = typeof matched === "number" && request.stopIds?.includes(matched) !== true;
     return {
-      ...{ index, text, top: [] },
+      index,
+      text,
+      top: [],
       ids: meta.output_token_logprobs.map(([, id]) => id),
       logprobs: meta.output_token_logprobs.map(([logprob]) => logprob),
       finishReason: type === "length" ? "length" : "stop",
@@ -82,8 +84,11 @@ function askedFor(request: SampleRequest, drawsBySeed: boolean): Record<string, 
 function samplingParams(request: SampleRequest): Record<string, unknown> {
   const { stop = [], stopIds = [] } = request;
   return {
-    ...{ max_new_tokens: request.maxNewTokens, min_new_tokens: request.minNewTokens ?? 0 },
-    ...{ temperature: request.temperature ?? 1, top_p: request.topP ?? 1, min_p: request.minP ?? 0 },
+    max_new_tokens: request.maxNewTokens,
+    min_new_tokens: request.minNewTokens ?? 0,
+    temperature: request.temperature ?? 1,
+    top_p: request.topP ?? 1,
+    min_p: request.minP ?? 0,
     top_k: (request.topK ?? -1) > 0 ? request.topK : -1,
     repetition_penalty: request.repetitionPenalty ?? 1,
     presence_penalty: request.presencePenalty ?? 0,

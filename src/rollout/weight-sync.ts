@@ -163,7 +163,9 @@ async function ask(
   const address = new URL(path, server.url);
   const limit = AbortSignal.timeout(limitMs);
   const response = await patientFetch(address, {
-    ...{ method: body === undefined ? "GET" : "POST", headers: jsonHeaders(server.apiKey), signal: limit },
+    method: body === undefined ? "GET" : "POST",
+    headers: jsonHeaders(server.apiKey),
+    signal: limit,
     body: body === undefined ? null : JSON.stringify(body),
   }).catch((error: unknown) => {
     const cause = error instanceof TypeError ? error.cause : error;

@@ -24,12 +24,18 @@ async function inRun(body: (run: Run) => Promise<void>): Promise<void> {
 }
 
 const group = (prompt: string): NewGroup => ({
-  ...{ prompt, truth: { answer: 7 }, source: "sums" },
+  prompt,
+  truth: { answer: 7 },
+  source: "sums",
   episodes: [
     {
-      ...{ response: "7\n", tokens: ["7", "\n"], score: 1 / 3, extra: { acc: true, note: "“ok”" } },
+      response: "7\n",
+      tokens: ["7", "\n"],
+      score: 1 / 3,
+      extra: { acc: true, note: "“ok”" },
       logprobs: Float32Array.of(-0.123456789, -12.3456789),
-      ...{ advantages: [0.5, Number.NaN], entropy: [1e-9, Number.POSITIVE_INFINITY] },
+      advantages: [0.5, Number.NaN],
+      entropy: [1e-9, Number.POSITIVE_INFINITY],
     },
     { response: "", tokens: [], logprobs: [], score: null, extra: {} },
   ],
@@ -55,11 +61,18 @@ test("what a run logs is read back, numbers to five digits, what is not finite a
   expect(stepsOf(reader)).toEqual({ train: [1], val: [1] });
   const [first, second] = (await reader.read("train", 1))?.groups ?? [];
   expect(first).toEqual({
-    ...{ prompt: "a", truth: { answer: 7 }, source: "sums" },
+    prompt: "a",
+    truth: { answer: 7 },
+    source: "sums",
     episodes: [
       {
-        ...{ response: "7\n", tokens: ["7", "\n"], score: 0.33333, extra: { acc: true, note: "“ok”" } },
-        ...{ logprobs: [-0.12346, -12.346], advantages: [0.5, null], entropy: [1e-9, null] },
+        response: "7\n",
+        tokens: ["7", "\n"],
+        score: 0.33333,
+        extra: { acc: true, note: "“ok”" },
+        logprobs: [-0.12346, -12.346],
+        advantages: [0.5, null],
+        entropy: [1e-9, null],
       },
       { response: "", tokens: [], logprobs: [], score: null, extra: {} },
     ],
@@ -125,7 +138,8 @@ describe("the reader", () => {
     await writeFile(path, `{"step":1,"kind":"train","groups":[{"prompt":7}]}\n{"step":2,"kind":"train",}\n${line(3)}`);
     const reader = await opened();
     expect(await Promise.all([1, 2, 3].map((step) => reader.read("train", step)))).toEqual([
-      ...[null, null],
+      null,
+      null,
       { step: 3, kind: "train", groups: [] },
     ]);
   });

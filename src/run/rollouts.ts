@@ -68,9 +68,13 @@ export function rolloutRecord(kind: RolloutKind, groups: readonly NewGroup[]): O
   return {
     kind,
     groups: groups.map(({ prompt, truth, source, episodes }) => ({
-      ...{ prompt, truth: truth ?? null, source },
+      prompt,
+      truth: truth ?? null,
+      source,
       episodes: episodes.map(({ response, tokens, logprobs, advantages, entropy, score, extra }) => ({
-        ...{ response, tokens: [...tokens], logprobs: rounded(logprobs) },
+        response,
+        tokens: [...tokens],
+        logprobs: rounded(logprobs),
         ...(advantages && { advantages: rounded(advantages) }),
         ...(entropy && { entropy: rounded(entropy) }),
         score: score === null ? null : round(score),

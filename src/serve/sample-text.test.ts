@@ -15,8 +15,13 @@ const encode = (text: string) => [...tokenizer.encode(text, { addSpecialTokens: 
 
 const rules: TextRules = { skipSpecialTokens: true, shown: [], stop: [], endIds: new Set([eos]), includesStop: false };
 const sample = (ids: readonly number[], end: Partial<Sample> = {}): Sample => ({
-  ...{ index: 0, ids, logprobs: [], top: [], text: "" },
-  ...{ finishReason: "stop", stopReason: null },
+  index: 0,
+  ids,
+  logprobs: [],
+  top: [],
+  text: "",
+  finishReason: "stop",
+  stopReason: null,
   ...end,
 });
 

@@ -16,23 +16,31 @@ import type { Screen, TrackContext } from "./tracker.ts";
 /** The metrics of a step, by verl's names; all of them depend on the step. */
 function metricsOf(step: number): Record<string, number> {
   const names = [
-    ...[
-      "critic/score/mean",
-      "critic/rewards/mean",
-      "critic/vf_explained_var",
-      "critic/vf_loss",
-      "critic/advantages/max",
-    ],
-    ...["actor/entropy", "actor/ppo_kl", "actor/pg_clipfrac", "actor/grad_norm", "actor/kl_loss", "actor/lr"],
-    ...["actor/pg_loss", "response_length/mean", "response_length/clip_ratio", "response/aborted_ratio"],
-    ...["training/rollout_probs_diff_mean", "prompt_length/mean", "perf/throughput", "timing_s/step", "timing_s/gen"],
-    ...[
-      "timing_s/update_actor",
-      "val-core/openai/gsm8k/acc/mean@8",
-      "val-core/你好/acc/mean@8",
-      "train/loss",
-      "val/loss",
-    ],
+    "critic/score/mean",
+    "critic/rewards/mean",
+    "critic/vf_explained_var",
+    "critic/vf_loss",
+    "critic/advantages/max",
+    "actor/entropy",
+    "actor/ppo_kl",
+    "actor/pg_clipfrac",
+    "actor/grad_norm",
+    "actor/kl_loss",
+    "actor/lr",
+    "actor/pg_loss",
+    "response_length/mean",
+    "response_length/clip_ratio",
+    "response/aborted_ratio",
+    "training/rollout_probs_diff_mean",
+    "prompt_length/mean",
+    "perf/throughput",
+    "timing_s/step",
+    "timing_s/gen",
+    "timing_s/update_actor",
+    "val-core/openai/gsm8k/acc/mean@8",
+    "val-core/你好/acc/mean@8",
+    "train/loss",
+    "val/loss",
   ];
   return Object.fromEntries(names.map((name, i) => [name, (step * (i + 1)) / 7]));
 }

@@ -40,7 +40,13 @@ const samples = [
   { input: "<|user|>19+4=?<|end|><|assistant|>", output: "13", score: 0 },
 ];
 const view: PanelView = {
-  ...{ step: 50, totalSteps: 100, columns: 80, rows: 24, hasColor: false, left: "25s left", samples },
+  step: 50,
+  totalSteps: 100,
+  columns: 80,
+  rows: 24,
+  hasColor: false,
+  left: "25s left",
+  samples,
 };
 const courses = coursesOf(50);
 const panel = (given: Partial<PanelView> = {}) => panelLines(courses, { ...view, ...given });
@@ -104,7 +110,10 @@ test("in colour is the same text", () => {
 
 test("what a model or a data source says cannot steer the terminal", () => {
   const evil = coursesOf(3, (step) => ({
-    ...{ "val-core/\x1b[2J/acc/mean@1": step, "critic/score/mean": step, "timing_s/step": 1, "timing_s/\x07": 1 },
+    "val-core/\x1b[2J/acc/mean@1": step,
+    "critic/score/mean": step,
+    "timing_s/step": 1,
+    "timing_s/\x07": 1,
   }));
   const said = [{ input: "\x1b[2Jhello\r\n", output: "\x07\x1b]0;title\x07", score: 1 }];
   for (const line of panelLines(evil, { ...view, samples: said })) expect(line).toBe(stripVTControlCharacters(line));

@@ -22,12 +22,18 @@ const row = (length: number): TokenRow => ({
   mask: new Uint8Array(length).fill(1),
 });
 const pass = (rows: number, length: number, others: Partial<Pass> = {}): Pass => ({
-  ...{ timer: "train", role: "model", kind: "train", times: 1, micro: { rows: 1000 } },
+  timer: "train",
+  role: "model",
+  kind: "train",
+  times: 1,
+  micro: { rows: 1000 },
   batches: [Array.from({ length: rows }, () => row(length))],
   ...others,
 });
 const planOf = (...passes: readonly Pass[]): StepPlan => ({
-  ...{ roles: [{ name: "model", config: tiny, isTrained: true }], passes, sampling: [] },
+  roles: [{ name: "model", config: tiny, isTrained: true }],
+  passes,
+  sampling: [],
 });
 const bytesOf = (plan: StepPlan) => totalOf(roleMemory(plan, plan.roles[0]!));
 
@@ -101,7 +107,9 @@ describe("a line", () => {
 
 describe("time", () => {
   const rates: Rates = {
-    ...{ forward: { fixed: 0, slope: 1 }, train: { fixed: 10, slope: 1e-3 }, decode: { fixed: 1, slope: 0.5 } },
+    forward: { fixed: 0, slope: 1 },
+    train: { fixed: 10, slope: 1e-3 },
+    decode: { fixed: 1, slope: 0.5 },
     update: 2,
   };
 
@@ -118,7 +126,8 @@ describe("time", () => {
 
   test("of decoding is a step per token for all that run together, and as many rounds as it takes", () => {
     const plan = (maxSequences: number): StepPlan => ({
-      ...{ roles: [{ name: "actor", config: tiny, isTrained: true }], passes: [] },
+      roles: [{ name: "actor", config: tiny, isTrained: true }],
+      passes: [],
       sampling: [{ timer: "gen", promptTokens: [8, 8], n: 4, responseTokens: 10, maxSequences }],
     });
     const seconds = (maxSequences: number) =>

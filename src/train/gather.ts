@@ -37,7 +37,10 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
       player,
       batch.indices.map((index) => prompts.train[index]!),
       {
-        ...{ sampling: samplingSettings(config, "train"), n, round: `step ${step} round ${rounds}`, signal },
+        sampling: samplingSettings(config, "train"),
+        n,
+        round: `step ${step} round ${rounds}`,
+        signal,
         say: (what) => progress.say(what),
       },
     );
@@ -91,12 +94,10 @@ export async function greedyScores(scene: Scene, episodes: readonly Episode[], s
   const groups = [...groupRows(episodes.map(({ group }) => group)).entries()];
   const rows = groups.map(([, members]) => episodes[members[0]!]!.row);
   const greedy = await rollOut(player, rows, {
-    ...{
-      sampling: { ...samplingSettings(config, "train"), temperature: 0 },
-      n: 1,
-      round: `step ${step} greedy`,
-      signal,
-    },
+    sampling: { ...samplingSettings(config, "train"), temperature: 0 },
+    n: 1,
+    round: `step ${step} greedy`,
+    signal,
     say: (what) => progress.say(`${what} (greedy)`),
   });
   const byGroup = new Map(groups.map(([group], i) => [group, greedy[i]!.score?.score ?? 0]));

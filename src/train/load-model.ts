@@ -73,7 +73,11 @@ function loaded(model: Model, tokenizer: Tokenizer, engine: Engine): LoadedModel
   };
   const close = () => engine.close();
   return {
-    ...{ config: model.config, parameterCount: model.parameterCount, tokenizer, generate, close },
+    config: model.config,
+    parameterCount: model.parameterCount,
+    tokenizer,
+    generate,
+    close,
     train: (rows, loss, options) => model.train(rows, loss, options),
     step: (optimizer) => model.step(optimizer),
     save: (dir, format) => model.save(dir, format),

@@ -39,7 +39,9 @@ export async function openEngine(
     `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a Ray cluster of their own" : `the Ray cluster at ${where}`}.`,
   );
   return new RayEngine({
-    ...{ ...settings, isReplacing, signal },
+    ...settings,
+    isReplacing,
+    signal,
     ...(where !== null && { address: where }),
     ...(python !== undefined && python !== "" && { python }),
     ...(vllmPython !== undefined && vllmPython !== "" && { vllmPython }),

@@ -205,8 +205,13 @@ async function measureDecoding(model: EmbeddedModel, sampling: Sampling, options
     const at: number[] = [];
     const started = performance.now();
     await model.sample({
-      ...{ prompt: idsOf(context, ++seed, model.config.vocabSize), n: rows, maxNewTokens: DRAWN, ignoreEos: true },
-      ...{ seed, wantsText: true, signal },
+      prompt: idsOf(context, ++seed, model.config.vocabSize),
+      n: rows,
+      maxNewTokens: DRAWN,
+      ignoreEos: true,
+      seed,
+      wantsText: true,
+      signal,
       onToken: ({ index }) => {
         if (index === 0) at.push(performance.now());
       },

@@ -35,7 +35,11 @@ function recorder() {
 }
 
 const within = (changes: Partial<Encoding> = {}): Encoding => ({
-  ...{ tokenizer, template, vocabSize: null, maxLength: 1000, maxLengthSetting: "the model's context" },
+  tokenizer,
+  template,
+  vocabSize: null,
+  maxLength: 1000,
+  maxLengthSetting: "the model's context",
   ...changes,
 });
 

@@ -29,7 +29,12 @@ export async function trainReward(config: RewardConfig, context: TrainContext): 
   await learnRows<PreferencePair>(
     config,
     {
-      ...{ verb: "reward", role: "reward", noun: "pair", train, validation, fingerprint },
+      verb: "reward",
+      role: "reward",
+      noun: "pair",
+      train,
+      validation,
+      fingerprint,
       model: { folder, tokenizerFolder, head: "score", seed: config.trainer.seed },
       async learn(model, batch, { pass }) {
         const result = await compare(model, batch, pass("scoring"));

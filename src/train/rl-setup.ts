@@ -63,9 +63,14 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   const load = async (files: readonly string[] | null, maxSamples: number, shuffle: boolean) => {
     if (files === null || files.length === 0) return [];
     const options = {
-      ...{ promptKey: data.prompt_key, rewardFnKey: data.reward_fn_key, maxSamples, shuffle },
-      ...{ seed: data.seed ?? trainer.seed, filterOverlongPrompts: data.filter_overlong_prompts },
-      ...{ maxPromptLength: data.max_prompt_length, extra: data.apply_chat_template_kwargs },
+      promptKey: data.prompt_key,
+      rewardFnKey: data.reward_fn_key,
+      maxSamples,
+      shuffle,
+      seed: data.seed ?? trainer.seed,
+      filterOverlongPrompts: data.filter_overlong_prompts,
+      maxPromptLength: data.max_prompt_length,
+      extra: data.apply_chat_template_kwargs,
       template: all.model.custom_chat_template,
     };
     const { rows, overlong, refused } = await loadRlRows(files, tokenizer, options);
@@ -120,13 +125,16 @@ export async function openRoles(
 ): Promise<Roles> {
   const { rollout } = config.actor_rollout_ref;
   const sampler = {
-    ...{ maxSequences: rollout.max_num_seqs, maxBatchedTokens: rollout.max_num_batched_tokens },
+    maxSequences: rollout.max_num_seqs,
+    maxBatchedTokens: rollout.max_num_batched_tokens,
     maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
     hasPrefixCache: rollout.enable_prefix_caching,
   };
   const tokenizerFolder = tokenizer.dir;
   const actor = await engine.open({
-    ...{ folder: start === null ? folder : actorDir(start.dir), tokenizerFolder, sampler },
+    folder: start === null ? folder : actorDir(start.dir),
+    tokenizerFolder,
+    sampler,
     sharding: roleSharding(config, "actor"),
   });
   const reference = needsReference(config)
@@ -138,7 +146,9 @@ export async function openRoles(
     const own = await fetchModel(path, context);
     await checkSameTokens(own, { folder, tokenizer });
     critic = await engine.open({
-      ...{ folder: start === null ? own : criticDir(start.dir), head: "value", seed: config.trainer.seed },
+      folder: start === null ? own : criticDir(start.dir),
+      head: "value",
+      seed: config.trainer.seed,
       sharding: roleSharding(config, "critic"),
       tokenizerFolder: ofCritic === null ? own : await fetchModel(ofCritic, context),
     });
@@ -226,8 +236,12 @@ export async function openPlayer(config: PpoConfig, needs: PlayerNeeds, context:
   const servers = await openServers(config, { engine, tokenizer, folder: weights }, context);
   const scoring = await openScoring({ config, engine, tokenizer }, context);
   return {
-    ...{ config, tokenizer, scoring, model: servers?.model ?? actor },
-    ...{ isActor: servers === null, isExact: servers?.isExact ?? false },
+    config,
+    tokenizer,
+    scoring,
+    model: servers?.model ?? actor,
+    isActor: servers === null,
+    isExact: servers?.isExact ?? false,
     push: async (model) => servers?.push(model),
     [Symbol.asyncDispose]: async () => {
       await scoring.close();

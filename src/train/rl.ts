@@ -71,7 +71,8 @@ async function trainOn(
   const loader = new Loader({ rows: prompts.train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
   const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
   await using claim = await claimRun(trainer.default_local_dir, {
-    ...{ resumeMode, resumeFromPath: trainer.resume_from_path },
+    resumeMode,
+    resumeFromPath: trainer.resume_from_path,
     keep: trainer.max_actor_ckpt_to_keep,
   });
   const { start } = claim;
@@ -215,10 +216,14 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
     mask = corrected?.mask ?? mask;
     Object.assign(metrics, penalized.metrics, corrected?.metrics);
     const evidence = {
-      ...{ rewards: penalized.rewards, mask, groups: groupsOf(episodes), oldLogprobs },
-      ...{ ...(values && { values }), ...(baselines && { baselines }) },
+      rewards: penalized.rewards,
+      mask,
+      groups: groupsOf(episodes),
+      oldLogprobs,
+      ...(values && { values }),
+      ...(baselines && { baselines }),
       ...(old?.sumPiSquared && { sumPiSquared: old.sumPiSquared }),
-      ...{ components: componentsOf(episodes, algorithm.gdpo_reward_keys) },
+      components: componentsOf(episodes, algorithm.gdpo_reward_keys),
       ...(corrected?.weights && { rolloutWeights: corrected.weights }),
     };
     const estimate = estimator.compute(evidence, advantageSettings(config));
@@ -227,8 +232,12 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
   Object.assign(metrics, batchMetrics(scene, episodes, { mask, scores, rewards, advantages, returns, values }));
 
   const given: Record<string, Rows | null> = {
-    ...{ oldLogprobs, refLogprobs: ref?.logprobs ?? null, oldValues: values },
-    ...{ advantages, returns, rolloutWeights: weights },
+    oldLogprobs,
+    refLogprobs: ref?.logprobs ?? null,
+    oldValues: values,
+    advantages,
+    returns,
+    rolloutWeights: weights,
   };
   const chosen = algorithm.use_pf_ppo ? filtered(config, scores, step) : [...episodes.keys()];
   const lesson = (rows: readonly number[], loss: Lesson["loss"]): Lesson => ({
@@ -284,12 +293,11 @@ function batchMetrics({ config }: Scene, episodes: readonly Episode[], rows: Bat
   const isScored = (_: unknown, row: number) => episodes[row]!.score !== null;
   const { values } = rows;
   const scored = {
-    ...{
-      mask: rows.mask.filter(isScored),
-      scores: rows.scores.filter(isScored),
-      rewards: rows.rewards.filter(isScored),
-    },
-    ...{ advantages: rows.advantages.filter(isScored), returns: rows.returns.filter(isScored) },
+    mask: rows.mask.filter(isScored),
+    scores: rows.scores.filter(isScored),
+    rewards: rows.rewards.filter(isScored),
+    advantages: rows.advantages.filter(isScored),
+    returns: rows.returns.filter(isScored),
     promptLengths: episodes.filter(isScored).map(({ promptIds }) => promptIds.length),
     responseLengths: episodes.filter(isScored).map(({ responseIds }) => responseIds.length),
   };

@@ -50,7 +50,11 @@ export async function rollOut(player: Player, rows: readonly RlRow[], order: Ord
     const episodes: Promise<Episode>[] = [];
     await player.model.sample({
       ...order.sampling,
-      ...{ prompt: promptIds, n: order.n, seed: random.bits(), wantsText: true, signal: order.signal },
+      prompt: promptIds,
+      n: order.n,
+      seed: random.bits(),
+      wantsText: true,
+      signal: order.signal,
       onSample: ({ index: place, ids, logprobs, text }) => {
         const group = `${order.round}/${index}`;
         const sample: Unscored = { group, place, row, promptIds, promptText, responseIds: ids, text, logprobs };

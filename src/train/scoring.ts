@@ -87,11 +87,15 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
   const { reward_model: model, reward_manager: manager, reward } = config;
   const { url: fusionUrl, max_concurrent: maxConcurrent, memory_limit_mb: memoryMb } = model.sandbox_fusion;
   const rateLimit = {
-    ...{ maxConcurrent: model.max_concurrent, maxRpm: model.max_rpm, maxTpm: model.max_tpm },
+    maxConcurrent: model.max_concurrent,
+    maxRpm: model.max_rpm,
+    maxTpm: model.max_tpm,
     estimatedTokensPerRequest: model.estimated_tokens_per_request,
   };
   const rewards = await openRewards({
-    ...{ scorer, timeoutMs: reward.timeout * 1000, errorBudget: reward.error_budget },
+    scorer,
+    timeoutMs: reward.timeout * 1000,
+    errorBudget: reward.error_budget,
     ...(model.num_workers === null ? {} : { workers: model.num_workers }),
     ...(fusionUrl === null ? {} : { code: { fusionUrl, maxConcurrent, memoryMb } }),
     ...(manager.name === "rate_limited" ? { rateLimit } : {}),
@@ -99,8 +103,13 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
   return {
     async score({ row, promptText, text, responseIds }, signal) {
       const input = {
-        ...{ dataSource: row.dataSource, prompt: promptText, response: text, extraInfo: row.extraInfo },
-        ...{ groundTruth: row.rewardModel?.ground_truth, responseLength: responseIds.length, row: row.source.row },
+        dataSource: row.dataSource,
+        prompt: promptText,
+        response: text,
+        extraInfo: row.extraInfo,
+        groundTruth: row.rewardModel?.ground_truth,
+        responseLength: responseIds.length,
+        row: row.source.row,
       };
       const { score, failure } = await rewards.score(input, signal);
       if (failure !== undefined) warn(`${describeFailure(failure)}. The sample teaches nothing.`);
@@ -120,9 +129,11 @@ async function modelScoring({ config, engine, tokenizer }: Needs, context: Train
   const { maxPositions, raw } = await readAnyConfig(folder);
   const micro = microBatching(config, "reward_model");
   const options: RewardModelOptions = {
-    ...{ tokenizer: await loadTokenizer(folder), inputTokenizer: model.input_tokenizer === null ? null : tokenizer },
+    tokenizer: await loadTokenizer(folder),
+    inputTokenizer: model.input_tokenizer === null ? null : tokenizer,
     padId: typeof raw.pad_token_id === "number" ? raw.pad_token_id : null,
-    ...{ maxLength: maxLength ?? maxPositions, truncation: "left" },
+    maxLength: maxLength ?? maxPositions,
+    truncation: "left",
   };
   const maxTokens = "maxTokens" in micro ? micro.maxTokens : micro.rows * options.maxLength;
   const scorer = await openScorer(engine, folder, { maxTokens });
@@ -141,7 +152,9 @@ function byRound(scorer: SequenceScorer, options: RewardModelOptions): Pick<Scor
     waiting = [];
     try {
       const samples = batch.map(({ sample: { row, promptIds, responseIds } }) => ({
-        ...{ prompt: row.promptText ?? row.prompt, promptIds, responseIds },
+        prompt: row.promptText ?? row.prompt,
+        promptIds,
+        responseIds,
       }));
       const scores = await scoreSamples(scorer, samples, options);
       for (const [i, { done }] of batch.entries()) done.resolve({ score: scores[i]!, extra: {} });

@@ -25,8 +25,13 @@ export async function trainSft(config: SftConfig, context: TrainContext): Promis
   await learnRows<TokenRow>(
     config,
     {
-      ...{ verb: "sft", role: "actor", noun: "row", model: { folder, tokenizerFolder } },
-      ...{ train, validation, fingerprint },
+      verb: "sft",
+      role: "actor",
+      noun: "row",
+      model: { folder, tokenizerFolder },
+      train,
+      validation,
+      fingerprint,
       async learn(model, rows, { pass }) {
         const { loss } = await model.train(rows, sftLoss, {
           ...pass("training"),

@@ -12,9 +12,15 @@ const prompts = Array.from({ length: 4 }, (_, i) => Int32Array.from({ length: 3 
 
 function planOf(...overrides: readonly string[]) {
   const keys = [
-    ...["actor_rollout_ref.model.path=m", "data.train_files=t", "data.train_batch_size=4", "data.max_prompt_length=8"],
-    ...["data.max_response_length=6", "actor_rollout_ref.rollout.n=2", "actor_rollout_ref.actor.ppo_mini_batch_size=4"],
-    ...["algorithm.adv_estimator=grpo", ...overrides],
+    "actor_rollout_ref.model.path=m",
+    "data.train_files=t",
+    "data.train_batch_size=4",
+    "data.max_prompt_length=8",
+    "data.max_response_length=6",
+    "actor_rollout_ref.rollout.n=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "algorithm.adv_estimator=grpo",
+    ...overrides,
   ];
   const { config } = resolve(ppoSchema, [keys.map(parseOverride)], { home: "/", env: {} });
   const critic = config.critic.enable ? model : null;

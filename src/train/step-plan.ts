@@ -35,7 +35,12 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
   };
   const steps = batches.map((prompts) => prompts.flatMap((prompt) => Array<TokenRow>(rollout.n).fill(episode(prompt))));
   const forward = (timer: string, role: string, name: Parameters<typeof microBatching>[1], rows = steps): Pass => ({
-    ...{ timer, role, kind: "forward", batches: rows, times: 1, micro: microBatching(config, name) },
+    timer,
+    role,
+    kind: "forward",
+    batches: rows,
+    times: 1,
+    micro: microBatching(config, name),
   });
   const update = (role: "actor" | "critic", settings: { ppo_mini_batch_size: number; ppo_epochs: number }): Pass => {
     const parts = steps.flatMap((step) => chunks(step, settings.ppo_mini_batch_size * rollout.n));

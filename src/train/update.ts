@@ -80,7 +80,8 @@ export async function update(
 
 /** A row as JSON holds it; a number that is not finite becomes null there. */
 export const plainRow = ({ ids, mask, extra = {} }: TokenRow) => ({
-  ...{ ids: [...ids], mask: Array.from(mask) },
+  ids: [...ids],
+  mask: Array.from(mask),
   extra: Object.fromEntries(Object.entries(extra).map(([name, values]) => [name, Array.from(values)])),
 });
 
@@ -102,7 +103,10 @@ export function updateOptions(
     micro: microBatching(config, name),
     responseLength: rollout.response_length,
     optimizer: {
-      ...{ lr: learningRate(scheduleOf(role.optim, totalSteps), step - 1), betas, eps: 1e-8, weightDecay },
+      lr: learningRate(scheduleOf(role.optim, totalSteps), step - 1),
+      betas,
+      eps: 1e-8,
+      weightDecay,
       maxNorm: role.grad_clip,
     },
     onMicroBatch: progress.phase(`updating the ${name}`),

@@ -26,12 +26,10 @@ export async function validate(player: Player, rows: readonly RlRow[], at: Valid
   const { step, progress, tracker, signal } = at;
   const { trainer, actor_rollout_ref: all } = player.config;
   const episodes = await rollOut(player, rows, {
-    ...{
-      sampling: samplingSettings(player.config, "val"),
-      n: all.rollout.val_kwargs.n,
-      round: `validation ${step}`,
-      signal,
-    },
+    sampling: samplingSettings(player.config, "val"),
+    n: all.rollout.val_kwargs.n,
+    round: `validation ${step}`,
+    signal,
     say: (what) => progress.say(`validation: ${what}`),
   });
   const scored = episodes.filter(({ score }) => score !== null);
@@ -58,12 +56,10 @@ const isInfo = (value: unknown): value is Info =>
 /** Episodes as people read them. */
 export function samplesOf(episodes: readonly Episode[]): Sample[] {
   return episodes.map(({ promptText, text, score, row }) => ({
-    ...{
-      input: promptText,
-      output: text,
-      score: score?.score ?? Number.NaN,
-      gts: row.rewardModel?.ground_truth ?? null,
-    },
+    input: promptText,
+    output: text,
+    score: score?.score ?? Number.NaN,
+    gts: row.rewardModel?.ground_truth ?? null,
     extra: score?.extra ?? {},
   }));
 }

@@ -27,8 +27,14 @@ function episodesOf(groups: readonly (readonly number[])[]): Episode[] {
     lengths.map((length, place): Episode => {
       const responseIds = Array.from({ length }, (_, i) => 4 + ((group + place + i) % 10));
       return {
-        ...{ group: `step 1/${group}`, place, row: rowOf(group), promptIds: Int32Array.of(4), promptText: `${group}:` },
-        ...{ responseIds, text: responseIds.map((id) => id - 4).join(""), logprobs: responseIds.map((id) => -id) },
+        group: `step 1/${group}`,
+        place,
+        row: rowOf(group),
+        promptIds: Int32Array.of(4),
+        promptText: `${group}:`,
+        responseIds,
+        text: responseIds.map((id) => id - 4).join(""),
+        logprobs: responseIds.map((id) => -id),
         score: { score: place, extra: { length } },
       };
     }),
@@ -89,7 +95,9 @@ test("what is logged of a token is what is known of it, and nothing is logged of
       );
       expect(member.tokens.join("")).toBe(member.response);
       expect(member).toMatchObject({
-        ...{ logprobs: episodes[row]!.logprobs, advantages: advantages[row], extra: { length: member.tokens.length } },
+        logprobs: episodes[row]!.logprobs,
+        advantages: advantages[row],
+        extra: { length: member.tokens.length },
         entropy: prompt === "0:" ? member.tokens.map(() => 0.5) : undefined,
       });
     }

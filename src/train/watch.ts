@@ -37,13 +37,19 @@ export function rolloutGroups(
   return [...groups.values()].map((members) => {
     const { promptText, row } = episodes[members[0]!]!;
     return {
-      ...{ prompt: promptText, truth: row.rewardModel?.ground_truth ?? null, source: row.dataSource },
+      prompt: promptText,
+      truth: row.rewardModel?.ground_truth ?? null,
+      source: row.dataSource,
       episodes: members.map((member) => {
         const { text, responseIds, logprobs, score } = episodes[member]!;
         return {
-          ...{ response: text, tokens: responseIds.map((id) => tokenizer.tokenText(id)), logprobs },
-          ...{ advantages: known.advantages?.[member], entropy: known.entropy?.[member] ?? undefined },
-          ...{ score: score?.score ?? null, extra: score?.extra ?? {} },
+          response: text,
+          tokens: responseIds.map((id) => tokenizer.tokenText(id)),
+          logprobs,
+          advantages: known.advantages?.[member],
+          entropy: known.entropy?.[member] ?? undefined,
+          score: score?.score ?? null,
+          extra: score?.extra ?? {},
         };
       }),
     };

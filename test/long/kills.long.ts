@@ -28,8 +28,11 @@ const ways: readonly (readonly [what: string, seed: number, keys: readonly strin
     "that sample groups anew until they tell something",
     11,
     [
-      ...["algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=20"],
-      ...[`${actor}.use_kl_loss=true`, `${actor}.use_dynamic_bsz=true`, `${actor}.optim.lr=1e-3`],
+      "algorithm.filter_groups.enable=true",
+      "algorithm.filter_groups.max_num_gen_batches=20",
+      `${actor}.use_kl_loss=true`,
+      `${actor}.use_dynamic_bsz=true`,
+      `${actor}.optim.lr=1e-3`,
     ],
   ],
   [
@@ -40,8 +43,13 @@ const ways: readonly (readonly [what: string, seed: number, keys: readonly strin
 ];
 test.each(ways)("ten kills of runs %s", async (what, seed, more) => {
   const keys = [
-    ...[...service.keys, "trainer.total_training_steps=40", "trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=2"],
-    ...[`data.val_files=${yard.validation}`, "trainer.test_freq=3", "trainer.best_metric=val-core/odd/acc/mean@1"],
+    ...service.keys,
+    "trainer.total_training_steps=40",
+    "trainer.save_freq=1",
+    "trainer.max_actor_ckpt_to_keep=2",
+    `data.val_files=${yard.validation}`,
+    "trainer.test_freq=3",
+    "trainer.best_metric=val-core/odd/acc/mean@1",
     ...more,
   ];
   const [whole, killed] = [`whole-${seed}`, `killed-${seed}`];

@@ -39,7 +39,8 @@ describe.skipIf(!hasRay)("runs on the Ray engine (need Python with ray)", { time
   let sandbox: Sandbox;
   let cluster: Awaited<ReturnType<typeof startNodes>>;
   const onRay = (workers: number): string[] => [
-    ...["trainer.engine=ray", `trainer.n_gpus_per_node=${workers}`],
+    "trainer.engine=ray",
+    `trainer.n_gpus_per_node=${workers}`,
     `ray_kwargs.ray_init.address=${cluster.address}`,
   ];
   beforeAll(async () => {
@@ -57,8 +58,11 @@ describe.skipIf(!hasRay)("runs on the Ray engine (need Python with ray)", { time
   });
 
   const gae = [
-    ...["algorithm.adv_estimator=gae", "algorithm.use_kl_in_reward=true", "actor_rollout_ref.actor.use_kl_loss=true"],
-    ...["actor_rollout_ref.actor.optim.lr=1e-3", "critic.optim.lr=1e-3"],
+    "algorithm.adv_estimator=gae",
+    "algorithm.use_kl_in_reward=true",
+    "actor_rollout_ref.actor.use_kl_loss=true",
+    "actor_rollout_ref.actor.optim.lr=1e-3",
+    "critic.optim.lr=1e-3",
   ];
 
   const play = (run: string, overrides: readonly string[], reward: RewardFunction = sevens): Promise<Metrics> =>
@@ -84,8 +88,12 @@ describe.skipIf(!hasRay)("runs on the Ray engine (need Python with ray)", { time
   const verbs = {
     SFT: (run: string): string[] => sandbox.args(run),
     "reward-model training": (run: string): string[] => [
-      ...["reward", `model.path=${sandbox.model}`, `data.train_files=${sandbox.path("pairs.jsonl")}`],
-      ...["data.val_size=4", "data.train_batch_size=8", `trainer.default_local_dir=${sandbox.path(run)}`],
+      "reward",
+      `model.path=${sandbox.model}`,
+      `data.train_files=${sandbox.path("pairs.jsonl")}`,
+      "data.val_size=4",
+      "data.train_batch_size=8",
+      `trainer.default_local_dir=${sandbox.path(run)}`,
     ],
   };
   describe.each(Object.entries(verbs))("%s has the metrics of the embedded engine", (verb, args) => {

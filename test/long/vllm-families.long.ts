@@ -35,8 +35,11 @@ describe.skipIf(!hasVllm || !hasRay)(name, { timeout: 600_000 }, () => {
     for (const file of ["tokenizer.json", "tokenizer_config.json"])
       await cp(`${yard.model}/${file}`, `${model}/${file}`);
     const keys = [
-      ...[`actor_rollout_ref.model.path=${model}`, "actor_rollout_ref.rollout.name=vllm", "trainer.engine=ray"],
-      ...["trainer.n_gpus_per_node=2", "trainer.total_training_steps=3"],
+      `actor_rollout_ref.model.path=${model}`,
+      "actor_rollout_ref.rollout.name=vllm",
+      "trainer.engine=ray",
+      "trainer.n_gpus_per_node=2",
+      "trainer.total_training_steps=3",
     ];
     const env = { TRAINYARD_PYTHON: python, TRAINYARD_VLLM_PYTHON: vllmPython };
     expectAgreement(await playWith(yard, `run of ${which}`, keys, env));

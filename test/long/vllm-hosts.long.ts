@@ -36,8 +36,12 @@ describe.skipIf(!(canMakeHosts && hasRay && hasVllm))(name, { timeout: 600 * SEC
     // A worker leaves one processor of its host, and two servers need two of another.
     const apart = ["trainer.threads=1", `${rollout}.nnodes=1`, `${rollout}.n_gpus_per_node=2`];
     const keys = [
-      ...[`actor_rollout_ref.model.path=${model}`, "trainer.total_training_steps=3", "trainer.engine=ray"],
-      ...[`${rollout}.name=vllm`, ...apart, `custom_reward_function.path=${yard.path("reward.mjs")}`],
+      `actor_rollout_ref.model.path=${model}`,
+      "trainer.total_training_steps=3",
+      "trainer.engine=ray",
+      `${rollout}.name=vllm`,
+      ...apart,
+      `custom_reward_function.path=${yard.path("reward.mjs")}`,
     ];
     const env = { RAY_ADDRESS: first.rayAddress, TRAINYARD_VLLM_PYTHON: vllmPython };
     const child = first.trainyard(yard.args("apart", keys), env);

@@ -34,8 +34,11 @@ describe.skipIf(!hasVllm || !hasRay)(
         return sevens(input);
       };
       const keys = [
-        ...[`actor_rollout_ref.model.path=${model}`, "actor_rollout_ref.rollout.name=vllm"],
-        ...["trainer.engine=ray", "trainer.total_training_steps=3", "trainer.save_freq=1"],
+        `actor_rollout_ref.model.path=${model}`,
+        "actor_rollout_ref.rollout.name=vllm",
+        "trainer.engine=ray",
+        "trainer.total_training_steps=3",
+        "trainer.save_freq=1",
       ];
       const env = { TRAINYARD_PYTHON: python, TRAINYARD_VLLM_PYTHON: vllmPython };
       expectAgreement(await playWith(yard, "killed", keys, env, killing));

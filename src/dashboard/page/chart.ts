@@ -154,7 +154,10 @@ export class Chart {
     const grid = { stroke: look.line, width: 1 };
     this.#plot = new uPlot(
       {
-        ...{ width: this.#width(), height, legend: { show: false }, padding: [8, 10, 0, 0] },
+        width: this.#width(),
+        height,
+        legend: { show: false },
+        padding: [8, 10, 0, 0],
         series: [{}, ...series],
         scales: { x: { time: false }, y: { range: (_, min, max) => rangeOf(min, max) } },
         axes: [
@@ -162,7 +165,9 @@ export class Chart {
           { ...axis, grid, label: unit, size: 46, values: (_, ticks) => ticks.map(tickText) },
         ],
         cursor: {
-          ...{ sync: { key: syncKey, setSeries: false }, points: { show: false }, y: false },
+          sync: { key: syncKey, setSeries: false },
+          points: { show: false },
+          y: false,
           drag: { x: true, y: false, setScale: false },
           bind: { dblclick: () => () => this.#unzoom() },
         },

@@ -12,7 +12,8 @@ export function configView(runs: readonly RunData[]): View {
   let isAll = runs.length === 1;
   let configs: readonly unknown[] | null = null;
   const search = h("input", {
-    ...{ type: "search", placeholder: "Find a key or value…" },
+    type: "search",
+    placeholder: "Find a key or value…",
     attributes: { "aria-label": "Find a key or value" },
     on: { input: () => render() },
   });

@@ -38,11 +38,16 @@ class Curves implements View {
   constructor(runs: readonly RunData[]) {
     this.#runs = runs;
     this.#scene = {
-      ...{ runs, axis: () => this.#axisNow(), smoothing: () => settings.smoothing, zoom: () => this.#zoom },
+      runs,
+      axis: () => this.#axisNow(),
+      smoothing: () => settings.smoothing,
+      zoom: () => this.#zoom,
       onZoom: (range) => this.#setZoom(range),
     };
     this.#reset = h("button", {
-      ...{ type: "button", textContent: "Reset zoom", hidden: true },
+      type: "button",
+      textContent: "Reset zoom",
+      hidden: true,
       on: { click: () => this.#setZoom(null) },
     });
     this.#observer = new IntersectionObserver((entries) => this.#onSeen(entries), { rootMargin: "200px" });
@@ -91,7 +96,12 @@ class Curves implements View {
   #toolbar(): HTMLElement {
     const value = h("output", { textContent: settings.smoothing.toFixed(2) });
     const slider = h("input", {
-      ...{ type: "range", min: "0", max: "0.99", step: "0.01", value: String(settings.smoothing), id: "smoothing" },
+      type: "range",
+      min: "0",
+      max: "0.99",
+      step: "0.01",
+      value: String(settings.smoothing),
+      id: "smoothing",
       on: {
         input: () => {
           settings.smoothing = Number(slider.value);
@@ -101,7 +111,10 @@ class Curves implements View {
       },
     });
     const search = h("input", {
-      ...{ type: "search", placeholder: "Find a metric…", value: settings.search, id: "metric-search" },
+      type: "search",
+      placeholder: "Find a metric…",
+      value: settings.search,
+      id: "metric-search",
       attributes: { "aria-label": "Find a metric" },
       on: {
         input: () => {

@@ -91,7 +91,8 @@ export function segments<T extends string>(
 ): HTMLElement {
   const buttons = choices.map(([value, text]) =>
     h("button", {
-      ...{ type: "button", textContent: text },
+      type: "button",
+      textContent: text,
       attributes: { "aria-pressed": String(value === chosen), "data-value": value },
       on: {
         click: () => {

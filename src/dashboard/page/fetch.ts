@@ -47,7 +47,8 @@ export async function getColumns(
   { names, from, version }: { names: readonly string[]; from: number; version: number },
 ): Promise<ColumnBlock> {
   const query = new URLSearchParams([
-    ...[["run", run] as [string, string], ["from", String(from)] as [string, string]],
+    ["run", run] as [string, string],
+    ["from", String(from)] as [string, string],
     ["version", String(version)],
     ...names.map((name): [string, string] => ["name", name]),
   ]);

@@ -46,7 +46,9 @@ const header = {
 };
 const runHeader = h("div", { class: "run-header", hidden: true }, [
   h("div", { class: "title-row" }, [header.title, header.picker]),
-  ...[header.facts, header.chips, header.nav],
+  header.facts,
+  header.chips,
+  header.nav,
 ]);
 const content = h("main", {});
 const crumbs = h("nav", { class: "crumbs", attributes: { "aria-label": "Where" } });
@@ -199,7 +201,9 @@ function comparePicker(at: RunRoute): HTMLElement | null {
   if (others.length === 0) return null;
   const boxes = others.map(({ id, name }) => {
     const box = h("input", {
-      ...{ type: "checkbox", checked: at.others.includes(id), value: id },
+      type: "checkbox",
+      checked: at.others.includes(id),
+      value: id,
       on: {
         change: () => {
           const now = parseRoute(location.hash);
@@ -223,7 +227,9 @@ function comparedChips(at: RunRoute): HTMLElement[] {
   const colors = palette();
   return [at.run, ...at.others].map((id, i) => {
     const drop = h("a", {
-      ...{ class: "drop", textContent: "×", href: formatRoute({ ...at, others: at.others.filter((it) => it !== id) }) },
+      class: "drop",
+      textContent: "×",
+      href: formatRoute({ ...at, others: at.others.filter((it) => it !== id) }),
       attributes: { "aria-label": `Leave ${id} out` },
     });
     const name = dataOf(id).detail?.summary.name ?? id;

@@ -13,7 +13,8 @@ export function overviewView(source: RunsSource): View {
   const table = h("div", { class: "card runs" });
   const compare = h("a", { class: "button primary", hidden: true });
   const filter = h("input", {
-    ...{ type: "search", placeholder: "Find a run…" },
+    type: "search",
+    placeholder: "Find a run…",
     attributes: { "aria-label": "Find a run" },
     on: { input: () => render() },
   });
@@ -89,7 +90,12 @@ class RunRow {
     this.element = h("div", { class: "run-row", attributes: { "data-run": id } }, [
       h("label", { class: "pick" }, [box]),
       h("a", { class: "name", href }, nameParts(name)),
-      ...[this.#state, this.#progress, this.#headline, this.#validation, this.#perStep, this.#ago],
+      this.#state,
+      this.#progress,
+      this.#headline,
+      this.#validation,
+      this.#perStep,
+      this.#ago,
     ]);
   }
 

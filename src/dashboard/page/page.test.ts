@@ -35,8 +35,19 @@ describe("the catalogue of charts", () => {
   const names = metricTable.flatMap(({ rows }) => rows.flatMap(({ name }) => namesOf(name)));
   const real = [...names, "val-core/gsm8k/acc/mean@1", "val-core/open/reward/mean@1", "perf/cpu_memory_used_gb"];
   const wanted = [
-    ...["Reward", "Validation accuracy", "Validation score", "KL to the reference", "KL of the updates", "Entropy"],
-    ...["Response length", "Clip fractions", "Learning rate", "Throughput", "Memory", "Responses cut off", "Loss"],
+    "Reward",
+    "Validation accuracy",
+    "Validation score",
+    "KL to the reference",
+    "KL of the updates",
+    "Entropy",
+    "Response length",
+    "Clip fractions",
+    "Learning rate",
+    "Throughput",
+    "Memory",
+    "Responses cut off",
+    "Loss",
   ];
   test("shows what matters of a run that has every metric", () => {
     expect(chartsOf(real).map(({ title }) => title)).toEqual(expect.arrayContaining(wanted));
@@ -68,7 +79,10 @@ describe("the phases of a step", () => {
   test("come in the order they run; parts of phases and the step itself are none", () => {
     const names = ["update_actor", "step", "gen", "zzz", "agent_loop/slowest", "ref"].map((it) => `timing_s/${it}`);
     expect(phasesOf(["actor/lr", ...names]).map(({ name }) => name)).toEqual([
-      ...["timing_s/gen", "timing_s/ref", "timing_s/update_actor", "timing_s/zzz"],
+      "timing_s/gen",
+      "timing_s/ref",
+      "timing_s/update_actor",
+      "timing_s/zzz",
     ]);
   });
 
@@ -159,7 +173,9 @@ describe("configs side by side", () => {
 
 test("an address says where one is, whatever the run is called", () => {
   const route = fc.record({
-    ...{ page: fc.constant("run" as const), run: fc.string({ minLength: 1 }), tab: fc.constantFrom(...tabs) },
+    page: fc.constant("run" as const),
+    run: fc.string({ minLength: 1 }),
+    tab: fc.constantFrom(...tabs),
     others: fc.array(fc.string({ minLength: 1 }), { maxLength: 3 }),
   });
   fc.assert(
@@ -173,14 +189,31 @@ test("an address says where one is, whatever the run is called", () => {
 
 test("numbers are short and say what they are", () => {
   expect([0, 0.42131, 1, 1234.5, 98_765_432, 3.2e-6, -0.5, Number.NaN].map(showNumber)).toEqual([
-    ...["0", "0.4213", "1", "1,235", "98.77M", "3.2e-6", "-0.5", "–"],
+    "0",
+    "0.4213",
+    "1",
+    "1,235",
+    "98.77M",
+    "3.2e-6",
+    "-0.5",
+    "–",
   ]);
   expect([0.00002, 0.0123, 0.9999, 12.34, 59.99, 185, 4800, 200_000].map(showSeconds)).toEqual([
-    ...["<0.1 ms", "12.3 ms", "1 s", "12.3 s", "1m 00s", "3m 05s", "1h 20m", "2d 7h"],
+    "<0.1 ms",
+    "12.3 ms",
+    "1 s",
+    "12.3 s",
+    "1m 00s",
+    "3m 05s",
+    "1h 20m",
+    "2d 7h",
   ]);
   expect([0, 0.004, 0.41, 1].map(showShare)).toEqual(["0%", "0.4%", "41%", "100%"]);
   expect([0, 12_000, 300_000, 7_200_000].map((ago) => showAgo(1e12, 1e12 + ago))).toEqual([
-    ...["just now", "10 s ago", "5 min ago", "2 h ago"],
+    "just now",
+    "10 s ago",
+    "5 min ago",
+    "2 h ago",
   ]);
   expect(["", "a", 1e-6, 0.5, null, [1]].map(showValue)).toEqual(['""', "a", "1e-6", "0.5", "null", "[1]"]);
 });

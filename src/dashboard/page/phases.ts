@@ -37,7 +37,8 @@ export function phasesOf(names: readonly string[]): Phase[] {
   };
   const ordered = sections.sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
   return ordered.map((section, color) => ({
-    ...{ name: prefix + section, color },
+    name: prefix + section,
+    color,
     label: known[place(section)]?.[1] ?? section,
   }));
 }

@@ -21,7 +21,8 @@ export class RolloutSearch {
     this.#run = run;
     this.#actions = actions;
     this.input = h("input", {
-      ...{ type: "search", placeholder: "Find text in all rollouts…" },
+      type: "search",
+      placeholder: "Find text in all rollouts…",
       attributes: { "aria-label": "Find text in all rollouts" },
       on: { change: () => void this.#find() },
     });
@@ -73,7 +74,8 @@ export class RolloutSearch {
         isSearching || next === null
           ? null
           : h("button", {
-              ...{ type: "button", textContent: "Search on" },
+              type: "button",
+              textContent: "Search on",
               on: { click: () => void this.#find(hits, next) },
             }),
         h("button", { type: "button", textContent: "Close", on: { click: () => this.#closeResults() } }),

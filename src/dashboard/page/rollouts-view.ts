@@ -170,7 +170,11 @@ class RolloutsBrowser implements View {
     if (steps.length === 0) return [];
     const label = h("output", { textContent: `step ${showCount(steps[at] ?? 0)}` });
     const slider = h("input", {
-      ...{ type: "range", min: "0", max: String(steps.length - 1), step: "1", value: String(at) },
+      type: "range",
+      min: "0",
+      max: String(steps.length - 1),
+      step: "1",
+      value: String(at),
       attributes: { "aria-label": "Step" },
       on: {
         input: () => {
@@ -181,7 +185,10 @@ class RolloutsBrowser implements View {
     });
     const jump = (text: string, to: number, name: string) =>
       h("button", {
-        ...{ type: "button", textContent: text, disabled: to === at || to < 0 || to >= steps.length, title: name },
+        type: "button",
+        textContent: text,
+        disabled: to === at || to < 0 || to >= steps.length,
+        title: name,
         attributes: { "aria-label": name },
         on: { click: () => this.#goTo(steps[to] ?? 0) },
       });
@@ -237,7 +244,9 @@ class RolloutsBrowser implements View {
     const largest = largestOf(group.episodes.map(({ advantages }) => advantages));
     const cards = orderByScore(scores, settings.order).map((place) =>
       responseCard(group.episodes[place]!, {
-        ...{ title: `Response ${place + 1}`, largest, found: this.#search.text },
+        title: `Response ${place + 1}`,
+        largest,
+        found: this.#search.text,
         mark: place === best ? "best" : place === worst ? "worst" : null,
       }),
     );

@@ -100,7 +100,9 @@ class Validation implements View {
         const text = score === null ? "–" : showNumber(score);
         return h("td", {}, [
           h("button", {
-            ...{ type: "button", class: `cell ${shadeOf(score, range)}`, textContent: text },
+            type: "button",
+            class: `cell ${shadeOf(score, range)}`,
+            textContent: text,
             title: `step ${showCount(step)}: ${text}`,
             on: { click: () => choose(step) },
           }),

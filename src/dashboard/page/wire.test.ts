@@ -5,12 +5,15 @@ import { decodeColumns, encodeColumns } from "./wire.ts";
 test("columns come out as they went in, rounded to floats, whatever their names and number", () => {
   const block = fc
     .record({
-      ...{ version: fc.nat(), from: fc.nat(), rows: fc.nat(20) },
+      version: fc.nat(),
+      from: fc.nat(),
+      rows: fc.nat(20),
       names: fc.uniqueArray(fc.string(), { maxLength: 6 }),
     })
     .chain(({ rows, names, ...rest }) =>
       fc.record({
-        ...{ version: fc.constant(rest.version), from: fc.constant(rest.from) },
+        version: fc.constant(rest.version),
+        from: fc.constant(rest.from),
         steps: fc.float64Array({ minLength: rows, maxLength: rows, noNaN: true }),
         values: fc.tuple(...names.map(() => fc.float64Array({ minLength: rows, maxLength: rows }))),
         names: fc.constant(names),
@@ -21,7 +24,9 @@ test("columns come out as they went in, rounded to floats, whatever their names 
       const columns = new Map(names.map((name, i) => [name, values[i]!] as const));
       const decoded = decodeColumns(encodeColumns({ version, from, steps, columns }).buffer);
       expect({ ...decoded, columns: [...decoded.columns] }).toEqual({
-        ...{ version, from, steps },
+        version,
+        from,
+        steps,
         columns: [...columns].map(([name, column]) => [name, Float32Array.from(column)]),
       });
     }),

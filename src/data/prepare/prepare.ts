@@ -105,7 +105,8 @@ async function locate(
   const name = repo ?? source.repo;
   status(`looking for ${name}`);
   const folder = await resolveDataset(name, choose, {
-    ...{ env, signal },
+    env,
+    signal,
     onProgress: ({ file, doneBytes, totalBytes }) =>
       status(`downloading ${name} · ${file} · ${formatBytes(doneBytes)} of ${formatBytes(totalBytes)}`),
   });

@@ -46,7 +46,9 @@ function typed(depth: number): fc.Arbitrary<Typed> {
   );
   const struct = fc
     .uniqueArray(fc.tuple(fc.stringMatching(/^[a-z]{1,3}$/), inner), {
-      ...{ minLength: 1, maxLength: 3, selector: ([name]) => name },
+      minLength: 1,
+      maxLength: 3,
+      selector: ([name]) => name,
     })
     .map((fields): Typed => {
       const sorted = fields.sort(([a], [b]) => (a < b ? -1 : 1));

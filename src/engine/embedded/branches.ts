@@ -168,8 +168,14 @@ export function layOutBranches(rows: readonly TokenRow[], batch: readonly Family
   return {
     form: { kind: "branches", trunkParts: trunks.parts, branchParts: branches.parts },
     bindings: {
-      ...{ groups, members, trunkSpan: trunks.span, branchSpan: branches.span },
-      ...{ tokens, rows: starts.length, length, n: counted.length },
+      groups,
+      members,
+      trunkSpan: trunks.span,
+      branchSpan: branches.span,
+      tokens,
+      rows: starts.length,
+      length,
+      n: counted.length,
     },
     arrays: { ...packed, "rope.cos": cos, "rope.sin": sin, ...countedArrays(counted, given) },
     owners: counted,

@@ -61,7 +61,10 @@ describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
     const pick = fc.nat(1000);
     const operation = fc.record({
       what: fc.constantFrom("layOut", "write", "write", "write", "copy", "swap"),
-      ...{ a: pick, b: pick, c: pick, token: fc.integer({ min: 1, max: 9999 }) },
+      a: pick,
+      b: pick,
+      c: pick,
+      token: fc.integer({ min: 1, max: 9999 }),
     });
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 40 }), (operations) => {

@@ -281,7 +281,11 @@ export class EmbeddedModel implements Model {
     const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
     const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });
     const sampler = new Sampler({
-      ...{ decoder, tokenizer, limits, eosIds: tokenizer?.eosIds ?? own, maxLength: config.maxPositions },
+      decoder,
+      tokenizer,
+      limits,
+      eosIds: tokenizer?.eosIds ?? own,
+      maxLength: config.maxPositions,
       exclusive: (work) => this.#exclusive(work),
     });
     this.#stats = () => sampler.stats();
@@ -420,8 +424,15 @@ type RopeTables = { readonly cos: Float32Array; readonly sin: Float32Array };
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
 
 const idle: SamplerStats = {
-  ...{ running: 0, waiting: 0, cachedTokens: 0, cacheTokens: 0, promptTokens: 0, reusedTokens: 0 },
-  ...{ generatedTokens: 0, finishedSamples: 0, preemptions: 0 },
+  running: 0,
+  waiting: 0,
+  cachedTokens: 0,
+  cacheTokens: 0,
+  promptTokens: 0,
+  reusedTokens: 0,
+  generatedTokens: 0,
+  finishedSamples: 0,
+  preemptions: 0,
 };
 
 const OPTIMIZER_FILE = "optimizer.safetensors";

@@ -51,7 +51,10 @@ const bodies: {
     const cells = plus(times("groups", trunk), times(times("groups", "members"), branch));
     const table = ["tokens", config.headDim / 2];
     const mix = branching({
-      ...{ groups: "groups", members: "members", trunk, branch },
+      groups: "groups",
+      members: "members",
+      trunk,
+      branch,
       rotation: { cos: o.input("rope.cos", table), sin: o.input("rope.sin", table) },
       cells: o.input("cells", [cells], "i32"),
       places: o.input("cell_of", ["tokens"], "i32"),

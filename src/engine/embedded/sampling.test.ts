@@ -39,9 +39,18 @@ beforeAll(async () => {
   temporary = await mkdtemp(join(tmpdir(), "sampling-"));
   longContext = join(temporary, "long");
   const raw = {
-    ...{ model_type: "llama", architectures: ["LlamaForCausalLM"], vocab_size: 89, hidden_size: 32 },
-    ...{ intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2 },
-    ...{ max_position_embeddings: LONG, rms_norm_eps: 1e-6, eos_token_id: 2, initializer_range: 0.25 },
+    model_type: "llama",
+    architectures: ["LlamaForCausalLM"],
+    vocab_size: 89,
+    hidden_size: 32,
+    intermediate_size: 48,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    max_position_embeddings: LONG,
+    rms_norm_eps: 1e-6,
+    eos_token_id: 2,
+    initializer_range: 0.25,
   };
   await createModel(longContext, raw, 1);
 });
@@ -167,7 +176,11 @@ test("log-probs are those of `forward` past the trained length, where every leng
   const decoder = new EmbeddedDecoder({ runtime, config, weights: () => weights, cacheBytes });
   // The engine's own samplers end at the trained length; this one goes on to three times that.
   const sampler = new Sampler({
-    ...{ decoder, tokenizer: null, eosIds: [], maxLength: 3 * config.maxPositions, limits: {} },
+    decoder,
+    tokenizer: null,
+    eosIds: [],
+    maxLength: 3 * config.maxPositions,
+    limits: {},
     exclusive: (work) => work(),
   });
   const done = await sampleInTurns((request) => sampler.sample(request), sampler.maxLength, config.vocabSize);
@@ -274,7 +287,10 @@ describe.each(three)("what a request gets from %s does not depend on", (name) =>
 
 describe("with a long context", () => {
   const tokens = (prompt: number[], maxNewTokens: number, seed: number): SampleRequest => ({
-    ...{ prompt, maxNewTokens, seed, ignoreEos: true },
+    prompt,
+    maxNewTokens,
+    seed,
+    ignoreEos: true,
   });
 
   test("a prompt that is read in chunks gives what `forward` says, alone and beside others", async () => {
@@ -495,7 +511,9 @@ test("10,000 queued requests are served in the order they came", async () => {
   await withModel(small(), {}, async (model) => {
     const order: number[] = [];
     const requests = Array.from({ length: 10_000 }, (_, key) => ({
-      ...{ prompt: promptOf(3, key % 11, 61), maxNewTokens: 1, onSample: () => order.push(key) },
+      prompt: promptOf(3, key % 11, 61),
+      maxNewTokens: 1,
+      onSample: () => order.push(key),
     }));
     await atOnce(model, requests);
     expect(order).toEqual(requests.map((_, key) => key));

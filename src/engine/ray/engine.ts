@@ -140,7 +140,10 @@ export class RayEngine implements Engine {
     const { device = "cpu", nodes = 1, workersPerNode = 1, address, init = {} } = this.#options;
     const { cpusPerWorker = 1, servers = 0 } = this.#options;
     const spec: GroupSpec = {
-      ...{ nodes, perNode: workersPerNode, device, address: address ?? null },
+      nodes,
+      perNode: workersPerNode,
+      device,
+      address: address ?? null,
       bundle: device === "cuda" ? { CPU: cpusPerWorker, GPU: 1 } : { CPU: cpusPerWorker },
       init,
       local: { num_cpus: (nodes * workersPerNode + servers) * cpusPerWorker, object_store_memory: STORE_BYTES },

@@ -88,7 +88,11 @@ export function layOut(
   });
   if (owners.length === 0) return null;
   return {
-    ...{ indices, rows: indices.length, time, ids, owners },
+    indices,
+    rows: indices.length,
+    time,
+    ids,
+    owners,
     positions: Int32Array.from(places, (place) => place - shift),
     places: Int32Array.from(places),
     targets: Int32Array.from(places, (place) => ids[place]!),
@@ -97,8 +101,14 @@ export function layOut(
 
 /** What a worker computes while the others have something to do. */
 export const standIn: Block = {
-  ...{ indices: [], rows: 1, time: 1, ids: Int32Array.of(0), owners: [] },
-  ...{ positions: Int32Array.of(0), places: Int32Array.of(0), targets: Int32Array.of(0) },
+  indices: [],
+  rows: 1,
+  time: 1,
+  ids: Int32Array.of(0),
+  owners: [],
+  positions: Int32Array.of(0),
+  places: Int32Array.of(0),
+  targets: Int32Array.of(0),
 };
 
 function checkIds(ids: Int32Array, vocabSize: number): void {

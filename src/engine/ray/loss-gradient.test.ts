@@ -17,8 +17,12 @@ const random = new Random(1);
 const rows: TokenRow[] = [5, 9, 4].map((length) => {
   const list = (scale: number, from = 0) => Array.from({ length }, () => from + random.normal(0, scale));
   const extra = {
-    ...{ advantages: list(1), oldLogprobs: list(0.3, -2), refLogprobs: list(0.3, -2), rolloutWeights: list(0.1, 1) },
-    ...{ oldValues: list(1), returns: list(1) },
+    advantages: list(1),
+    oldLogprobs: list(0.3, -2),
+    refLogprobs: list(0.3, -2),
+    rolloutWeights: list(0.1, 1),
+    oldValues: list(1),
+    returns: list(1),
   };
   return { ids: Int32Array.from({ length }, () => random.int(9)), mask: list(1).map((v) => Number(v > -0.5)), extra };
 });

@@ -218,7 +218,10 @@ export class RayModel implements Model {
     if (!hasCache) info(readsAnew(config.raw.model_type, why));
     const numbers = (limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / 4; // in single precision
     const sampler = new RaySampler({
-      ...{ tokenizer, limits, workers: shim.workers.length, vocabSize: config.vocabSize },
+      tokenizer,
+      limits,
+      workers: shim.workers.length,
+      vocabSize: config.vocabSize,
       cache: { numbers, perToken, perRow },
       eosIds: tokenizer?.eosIds ?? own,
       maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, Math.floor((numbers - perRow) / perToken)),
@@ -293,8 +296,15 @@ function configOf({ raw, family, head }: AnyModelConfig, format: SaveFormat, isU
 }
 
 const idle: SamplerStats = {
-  ...{ running: 0, waiting: 0, cachedTokens: 0, cacheTokens: 0, promptTokens: 0, reusedTokens: 0 },
-  ...{ generatedTokens: 0, finishedSamples: 0, preemptions: 0 },
+  running: 0,
+  waiting: 0,
+  cachedTokens: 0,
+  cacheTokens: 0,
+  promptTokens: 0,
+  reusedTokens: 0,
+  generatedTokens: 0,
+  finishedSamples: 0,
+  preemptions: 0,
 };
 
 /** A finished folder to its name; where there is one already, file by file, config.json last, older shards gone. */

@@ -35,12 +35,21 @@ function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
     });
     const ids = drawn.flat();
     return {
-      ...{ counts: Int32Array.from(drawn, (own) => own.length), ids: Int32Array.from(ids), top: ids.map(() => []) },
-      ...{ logprobs: new Float64Array(ids.length).fill(-1), prompts: add.map(() => []) },
+      counts: Int32Array.from(drawn, (own) => own.length),
+      ids: Int32Array.from(ids),
+      top: ids.map(() => []),
+      logprobs: new Float64Array(ids.length).fill(-1),
+      prompts: add.map(() => []),
     };
   };
   const sampler = new RaySampler({
-    ...{ workers, vocabSize: VOCABULARY, maxLength: 200, regimeEnd: null, eosIds: [], limits, tokenizer: null },
+    workers,
+    vocabSize: VOCABULARY,
+    maxLength: 200,
+    regimeEnd: null,
+    eosIds: [],
+    limits,
+    tokenizer: null,
     cache: { numbers: 10_000, perToken: 1, perRow: 0 },
     round: async (messages) => {
       if (trouble.next !== null) throw trouble.next;
@@ -53,7 +62,9 @@ function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
 }
 
 const ask = (seed: number, more: Partial<SampleRequest> = {}): SampleRequest => ({
-  ...{ prompt: [1, 2, 3], maxNewTokens: 20, seed },
+  prompt: [1, 2, 3],
+  maxNewTokens: 20,
+  seed,
   ...more,
 });
 

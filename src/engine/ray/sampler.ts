@@ -145,7 +145,8 @@ export class RaySampler {
       cachedTokens: live.reduce((sum, one) => sum + lengthOf(one), 0),
       cacheTokens: cache.perToken === 0 ? 0 : Math.floor(cache.numbers / cache.perToken) * workers,
       ...this.#counts,
-      ...{ reusedTokens: 0, preemptions: 0 },
+      reusedTokens: 0,
+      preemptions: 0,
     };
   }
 
@@ -168,14 +169,24 @@ export class RaySampler {
     const growing = Array.from(
       { length: n },
       (_, index): Growing => ({
-        ...{ key: this.#nextKey++, index, random: new Random(seed, "sample", index) },
+        key: this.#nextKey++,
+        index,
+        random: new Random(seed, "sample", index),
         limit: Math.min(request.prompt.length + request.maxNewTokens, maxLength),
         stream: isText && tokenizer !== null ? textStream(tokenizer, request.stop) : null,
-        ...{ ids: [], logprobs: [], top: [], text: "", isDone: false },
+        ids: [],
+        logprobs: [],
+        top: [],
+        text: "",
+        isDone: false,
       }),
     );
     return {
-      ...{ request, id: this.#nextJob++, growing, left: n, promptLogprobs: [null] },
+      request,
+      id: this.#nextJob++,
+      growing,
+      left: n,
+      promptLogprobs: [null],
       ends: [...(request.ignoreEos ? [] : eosIds), ...(request.stopIds ?? [])],
       samples: growing.map(() => null),
       ...settle,
@@ -230,7 +241,11 @@ export class RaySampler {
         Array.from({ length: ROUND_TOKENS }, () => random.uniform()),
       );
       const message: RoundMessage = {
-        ...{ isIdle, steps: ROUND_TOKENS, regimeEnd, maxBatchedTokens, add: fresh.map(newSequence) },
+        isIdle,
+        steps: ROUND_TOKENS,
+        regimeEnd,
+        maxBatchedTokens,
+        add: fresh.map(newSequence),
         keys: Int32Array.from(live, ({ growing }) => growing.key),
         uniforms: Float64Array.from(uniforms),
       };
@@ -320,7 +335,10 @@ export class RaySampler {
 function newSequence({ job, growing }: Live): object {
   const { request, ends, id } = job;
   return {
-    ...{ key: growing.key, request: id, limit: growing.limit, prompt: Int32Array.from(request.prompt) },
+    key: growing.key,
+    request: id,
+    limit: growing.limit,
+    prompt: Int32Array.from(request.prompt),
     promptLogprobs: growing.index === 0 ? (request.promptLogprobs ?? null) : null,
     rules: {
       temperature: request.temperature ?? 1,

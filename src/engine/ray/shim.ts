@@ -80,7 +80,9 @@ export class Shim {
     this.#collectiveMs = spec.collectiveMs;
     // A session of its own: an interrupt in the terminal is the controller's to handle.
     this.#child = spawn(python, ["-m", "trainyard_worker.shim"], {
-      ...{ cwd: pythonFolder, detached: true, windowsHide: true },
+      cwd: pythonFolder,
+      detached: true,
+      windowsHide: true,
       stdio: ["pipe", "pipe", "pipe"],
     });
     const { stdin, stdout, stderr } = this.#child;

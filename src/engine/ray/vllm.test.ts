@@ -3,8 +3,16 @@ import type { ServerSpec } from "../contract.ts";
 import { commandOptions } from "./vllm.ts";
 
 const spec: ServerSpec = {
-  ...{ dtype: "float32", maxLength: 640, maxSequences: 256, maxBatchedTokens: 512, hasPrefixCache: false },
-  ...{ memoryShare: 0.4, own: null, parallel: 2, isEager: false, options: {} },
+  dtype: "float32",
+  maxLength: 640,
+  maxSequences: 256,
+  maxBatchedTokens: 512,
+  hasPrefixCache: false,
+  memoryShare: 0.4,
+  own: null,
+  parallel: 2,
+  isEager: false,
+  options: {},
 };
 
 /** What follows an option. */

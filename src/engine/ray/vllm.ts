@@ -48,7 +48,8 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
   const apiKey = randomBytes(24).toString("hex");
   const format = spec.dtype === "float32" ? "F32" : "BF16";
   return {
-    ...{ apiKey, format },
+    apiKey,
+    format,
     lost: shim.lost,
     async start(folder) {
       const times = { timeout: startMs / 1000, silence: Math.min(silenceMs, SILENCE_MS) / 1000 };

@@ -8,7 +8,11 @@ describe("messages", () => {
     const ints = new Int32Array(new SharedArrayBuffer(12)).fill(-7);
     const odd = new Float64Array([9, 8, 7]).subarray(1);
     expect(unpack(pack({ floats, ints, odd, none: null, list: [1, "a", true] }))).toEqual({
-      ...{ floats, ints: Int32Array.of(-7, -7, -7), odd: Float64Array.of(8, 7), none: null, list: [1, "a", true] },
+      floats,
+      ints: Int32Array.of(-7, -7, -7),
+      odd: Float64Array.of(8, 7),
+      none: null,
+      list: [1, "a", true],
     });
   });
 

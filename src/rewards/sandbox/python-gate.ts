@@ -32,12 +32,31 @@ const errno = { access: 2, badFile: 8, notPermitted: 63, noTerminal: 59, noSeek:
 
 /** Nothing but reading: clocks, time zones, what stands in the (unchangeable) file tree, the environment (empty). */
 const harmless: ReadonlySet<string> = new Set([
-  ...["clock_time_get", "clock_res_get", "emscripten_get_now", "emscripten_date_now"],
-  ...["_tzset_js", "_localtime_js", "_gmtime_js", "_mktime_js", "_timegm_js"],
-  ...["environ_get", "environ_sizes_get", "__syscall_getuid32_js"],
-  ...["__syscall_stat64", "__syscall_fstat64", "__syscall_lstat64", "__syscall_newfstatat", "__syscall_statfs64"],
-  ...["__syscall_faccessat", "__syscall_getcwd", "__syscall_getdents64", "__syscall_readlinkat", "fd_fdstat_get"],
-  ...["_PyEM_TrampolineCall_JS", "JsvError_Check", "Jsv_GetError_import"],
+  "clock_time_get",
+  "clock_res_get",
+  "emscripten_get_now",
+  "emscripten_date_now",
+  "_tzset_js",
+  "_localtime_js",
+  "_gmtime_js",
+  "_mktime_js",
+  "_timegm_js",
+  "environ_get",
+  "environ_sizes_get",
+  "__syscall_getuid32_js",
+  "__syscall_stat64",
+  "__syscall_fstat64",
+  "__syscall_lstat64",
+  "__syscall_newfstatat",
+  "__syscall_statfs64",
+  "__syscall_faccessat",
+  "__syscall_getcwd",
+  "__syscall_getdents64",
+  "__syscall_readlinkat",
+  "fd_fdstat_get",
+  "_PyEM_TrampolineCall_JS",
+  "JsvError_Check",
+  "Jsv_GetError_import",
 ]);
 
 /** Opened for writing, created or cut: any of O_WRONLY, O_RDWR, O_CREAT, O_TRUNC. */

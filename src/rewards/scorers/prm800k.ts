@@ -20,8 +20,22 @@ export type Prm800kOptions = {
 };
 
 const units: readonly string[] = [
-  ...["degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week", "month", "year"],
-  ...["foot", "feet", "inch", "yard"],
+  "degree",
+  "cm",
+  "centimeter",
+  "meter",
+  "mile",
+  "second",
+  "minute",
+  "hour",
+  "day",
+  "week",
+  "month",
+  "year",
+  "foot",
+  "feet",
+  "inch",
+  "yard",
 ];
 const unit = new RegExp(`(?:${units.join("|")})(?:es)?s? *(?:\\^[0-9]+)?`, "g");
 const litre = /liter(?:es)?s? *(?:\^[0-9]+)?/g;
