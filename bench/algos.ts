@@ -4,11 +4,12 @@
  * Every advantage estimator over 4,096 episodes of 1,024 tokens, the balancing of 100,000 sequences, and a training
  * step with PPO's loss behind the model against one with the plain log-likelihood, taken in turns.
  */
-import { actorDefaults, actorLoss } from "../src/algos/actor-loss.ts";
-import { type AdvantageInput, defaultAdvantageOptions } from "../src/algos/advantage.ts";
-import { advantageNames, findAdvantage } from "../src/algos/advantages.ts";
-import { batchScalars } from "../src/algos/aggregate.ts";
-import { karmarkarKarp } from "../src/algos/partition.ts";
+
+import { advantageNames, findAdvantage } from "../src/algos/advantages/advantages.ts";
+import { type AdvantageInput, defaultAdvantageOptions } from "../src/algos/advantages/estimator.ts";
+import { karmarkarKarp } from "../src/algos/balancing/partition.ts";
+import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { batchScalars } from "../src/algos/losses/aggregate.ts";
 import type { TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { Random } from "../src/util/random.ts";

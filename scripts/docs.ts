@@ -1,6 +1,6 @@
 /** Writes the pages of docs/ that are made from the code: `node scripts/docs.ts`. */
 import { fileURLToPath } from "node:url";
-import { metricReference } from "../src/algos/metric-reference.ts";
+import { metricReference } from "../src/algos/metrics/reference.ts";
 import { configReference } from "../src/config/reference.ts";
 import { schemas } from "../src/config/schemas.ts";
 import { writeFileAtomic } from "../src/util/files.ts";

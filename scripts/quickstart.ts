@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { parseArguments } from "../src/cli/arguments.ts";
 import { main } from "../src/cli/main.ts";
 import { loadConfig } from "../src/config/file.ts";
-import { type PpoConfig, ppoSchema } from "../src/config/ppo.ts";
+import { type PpoConfig, ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 import { latestCheckpoint } from "../src/run/checkpoint.ts";
 import { readMetrics } from "../src/run/metrics.ts";

@@ -1,14 +1,15 @@
 /** The library: what a program that imports trainyard can use. */
-export type { Advantage, AdvantageInput, AdvantageOptions, AdvantageResult } from "./algos/advantage.ts";
-export { registerAdvantage } from "./algos/advantages.ts";
-export { registerPolicyLoss } from "./algos/policy-loss.ts";
-export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/policy-terms.ts";
+
+export { registerAdvantage } from "./algos/advantages/advantages.ts";
+export type { Advantage, AdvantageInput, AdvantageOptions, AdvantageResult } from "./algos/advantages/estimator.ts";
+export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/losses/policy-loss.ts";
+export { registerPolicyLoss } from "./algos/losses/policy-losses.ts";
 export { defineConfig } from "./config/define.ts";
-export type { EvalInput } from "./config/eval.ts";
-export type { GenerateInput } from "./config/generate.ts";
-export type { PpoInput } from "./config/ppo.ts";
-export type { RewardConfigInput } from "./config/reward.ts";
-export type { SftInput } from "./config/sft.ts";
+export type { EvalInput } from "./config/eval/schema.ts";
+export type { GenerateInput } from "./config/generate/schema.ts";
+export type { PpoInput } from "./config/ppo/schema.ts";
+export type { RewardConfigInput } from "./config/reward/schema.ts";
+export type { SftInput } from "./config/sft/schema.ts";
 export type { LossMetrics, OptimizerStep, StepResult, TokenLoss, TokenRow, TrainOptions } from "./engine/contract.ts";
 export type { Node } from "./graph/node.ts";
 /** The operations that losses are written with. */
@@ -20,7 +21,7 @@ export { openSandbox, type Sandbox } from "./rewards/sandbox/sandbox.ts";
 export type { Completion, Sample, SampleRequest, Sampling } from "./rollout/request.ts";
 export type { Message } from "./text/chat-template.ts";
 export type { Tokenizer } from "./text/tokenizer.ts";
-export type { EvalReport } from "./train/evaluate.ts";
+export type { EvalReport } from "./train/evaluate/evaluate.ts";
 export { evaluate, generate, type RunContext, trainReward, trainRl, trainSft } from "./train/from-config.ts";
 export {
   type Generated,

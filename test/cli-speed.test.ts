@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { loadConfig } from "../src/config/file.ts";
 import { parseOverride } from "../src/config/overrides.ts";
-import { ppoSchema } from "../src/config/ppo.ts";
+import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 
 const launcher = fileURLToPath(new URL("../bin/trainyard.js", import.meta.url));

@@ -9,10 +9,10 @@ import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { actorDefaults, actorLoss } from "../src/algos/actor-loss.ts";
-import { batchScalars } from "../src/algos/aggregate.ts";
-import { weightedScores } from "../src/algos/preference-loss.ts";
-import { criticDefaults, valueLoss } from "../src/algos/value-loss.ts";
+import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { batchScalars } from "../src/algos/losses/aggregate.ts";
+import { weightedScores } from "../src/algos/losses/preference-loss.ts";
+import { criticDefaults, valueLoss } from "../src/algos/losses/value-loss.ts";
 import type {
   Engine,
   HeadName,

@@ -5,10 +5,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { parseOverride } from "../src/config/overrides.ts";
-import { ppoSchema } from "../src/config/ppo.ts";
+import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
-import { trainRl } from "../src/train/rl.ts";
+import { trainRl } from "../src/train/rl/rl.ts";
 import { setLevel } from "../src/util/log.ts";
 import { sevens, type Yard } from "./rl-yard.ts";
 

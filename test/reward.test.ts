@@ -7,7 +7,7 @@ import { watch } from "node:fs";
 import { mkdir, readdir, readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { bradleyTerry, weightedScores } from "../src/algos/preference-loss.ts";
+import { bradleyTerry, weightedScores } from "../src/algos/losses/preference-loss.ts";
 import type { TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { add, exp, log, mul, neg, sum } from "../src/graph/ops.ts";

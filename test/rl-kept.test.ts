@@ -1,10 +1,10 @@
 /** What a run keeps beside its checkpoints: rollouts to look at, the best model, and what a skipped update was made of. */
 import { readdir, readFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { actorLoss } from "../src/algos/actor-loss.ts";
-import { valueLoss } from "../src/algos/value-loss.ts";
-import type { PpoConfig } from "../src/config/ppo.ts";
-import { actorSettings, criticSettings } from "../src/config/ppo-settings.ts";
+import { actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { valueLoss } from "../src/algos/losses/value-loss.ts";
+import type { PpoConfig } from "../src/config/ppo/schema.ts";
+import { actorSettings, criticSettings } from "../src/config/ppo/settings.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
 import { type Rollouts, RolloutsReader } from "../src/run/rollouts.ts";

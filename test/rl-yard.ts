@@ -5,11 +5,11 @@
 import { cp, readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { parseOverride } from "../src/config/overrides.ts";
-import { ppoSchema } from "../src/config/ppo.ts";
+import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 import { createModel } from "../src/models/create.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
-import { trainRl } from "../src/train/rl.ts";
+import { trainRl } from "../src/train/rl/rl.ts";
 import { setLevel } from "../src/util/log.ts";
 import { checksums, Sandbox } from "./sandbox.ts";
 

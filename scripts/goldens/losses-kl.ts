@@ -9,17 +9,17 @@
  */
 
 import { z } from "zod";
+import type { Version } from "../../src/algos/batch.ts";
+import { adapt, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "../../src/algos/kl.ts";
 import {
   type AggregateMode,
   aggregate,
   batchScalars,
   type LossParts,
   type TokenTensors,
-} from "../../src/algos/aggregate.ts";
-import type { Version } from "../../src/algos/batch.ts";
-import { adapt, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "../../src/algos/kl.ts";
+} from "../../src/algos/losses/aggregate.ts";
+import { criticDefaults, valueLoss } from "../../src/algos/losses/value-loss.ts";
 import { samplingWeights } from "../../src/algos/pf-ppo.ts";
-import { criticDefaults, valueLoss } from "../../src/algos/value-loss.ts";
 import * as o from "../../src/graph/ops.ts";
 import { grad } from "../../src/graph/vjp.ts";
 import { interpret } from "../../src/runtime/interpreter.ts";

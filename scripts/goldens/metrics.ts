@@ -3,11 +3,11 @@
  * reduction. Names are compared exactly; only `pass@k`, which verl does not have, may be more than verl gives.
  */
 import { z } from "zod";
-import { bootstrap, drawSamples, estimate, majority, type Reduce } from "../../src/algos/bootstrap.ts";
-import { dataMetrics } from "../../src/algos/data-metrics.ts";
-import { reduceMetrics } from "../../src/algos/metrics.ts";
-import { throughputMetrics, timingMetrics } from "../../src/algos/timing-metrics.ts";
-import { processValidationMetrics } from "../../src/algos/validation-metrics.ts";
+import { bootstrap, drawSamples, estimate, majority, type Reduce } from "../../src/algos/metrics/bootstrap.ts";
+import { dataMetrics } from "../../src/algos/metrics/data-metrics.ts";
+import { reduceMetrics } from "../../src/algos/metrics/metrics.ts";
+import { throughputMetrics, timingMetrics } from "../../src/algos/metrics/timing-metrics.ts";
+import { processValidationMetrics } from "../../src/algos/metrics/validation-metrics.ts";
 import { check, type GoldenCase } from "./compare.ts";
 
 const Numbers = z.array(z.number());

@@ -8,14 +8,14 @@
  */
 
 import { z } from "zod";
-import { type AggregateMode, batchScalars } from "../../src/algos/aggregate.ts";
 import type { Rows, Version } from "../../src/algos/batch.ts";
-import { correctionOf } from "../../src/algos/correction-config.ts";
-import { clipCandidates } from "../../src/algos/losses/covariance.ts";
-import { reinforce } from "../../src/algos/losses/gradient.ts";
-import { findPolicyLoss } from "../../src/algos/policy-loss.ts";
-import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "../../src/algos/policy-terms.ts";
-import { correctUpdate } from "../../src/algos/rollout-correction.ts";
+import { correctionOf } from "../../src/algos/correction/config.ts";
+import { correctUpdate } from "../../src/algos/correction/correct.ts";
+import { type AggregateMode, batchScalars } from "../../src/algos/losses/aggregate.ts";
+import { clipCandidates } from "../../src/algos/losses/policy/covariance.ts";
+import { reinforce } from "../../src/algos/losses/policy/gradient.ts";
+import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "../../src/algos/losses/policy-loss.ts";
+import { findPolicyLoss } from "../../src/algos/losses/policy-losses.ts";
 import { Random } from "../../src/util/random.ts";
 import { check, type GoldenCase } from "./compare.ts";
 import { runLoss } from "./traced.ts";

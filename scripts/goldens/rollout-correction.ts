@@ -8,11 +8,11 @@
 
 import { z } from "zod";
 import type { Version } from "../../src/algos/batch.ts";
-import { correctionOf } from "../../src/algos/correction-config.ts";
-import { presetConfig } from "../../src/algos/correction-presets.ts";
-import { logRatios } from "../../src/algos/log-ratios.ts";
-import { offPolicyMetrics, perplexityMetrics } from "../../src/algos/off-policy-metrics.ts";
-import { correct, correctionMetrics } from "../../src/algos/rollout-correction.ts";
+import { correctionOf } from "../../src/algos/correction/config.ts";
+import { correct, correctionMetrics } from "../../src/algos/correction/correct.ts";
+import { logRatios } from "../../src/algos/correction/log-ratios.ts";
+import { presetConfig } from "../../src/algos/correction/presets.ts";
+import { offPolicyMetrics, perplexityMetrics } from "../../src/algos/metrics/off-policy-metrics.ts";
 import { check, type GoldenCase } from "./compare.ts";
 
 const Rows = z.array(z.array(z.number()));

@@ -5,9 +5,9 @@
  * better, which is a smaller largest sum in no more parts. Every item must be in exactly one part.
  */
 import { z } from "zod";
-import { balanceMetrics, restoreOrder, workload } from "../../src/algos/balancing.ts";
-import { greedy, karmarkarKarp, type Parts, partSums } from "../../src/algos/partition.ts";
-import { microBatchesByTokens } from "../../src/algos/token-budget.ts";
+import { balanceMetrics, restoreOrder, workload } from "../../src/algos/balancing/balancing.ts";
+import { greedy, karmarkarKarp, type Parts, partSums } from "../../src/algos/balancing/partition.ts";
+import { microBatchesByTokens } from "../../src/algos/balancing/token-budget.ts";
 import { check, type GoldenCase } from "./compare.ts";
 
 const Numbers = z.array(z.number());

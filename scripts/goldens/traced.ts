@@ -2,8 +2,9 @@
  * Runs a traced loss on rows of numbers, in the interpreter's double precision: its value, its metrics, and its
  * gradient with respect to the tensors that are asked for.
  */
-import type { LossParts, TokenTensors } from "../../src/algos/aggregate.ts";
+
 import type { Rows } from "../../src/algos/batch.ts";
+import type { LossParts, TokenTensors } from "../../src/algos/losses/aggregate.ts";
 import * as o from "../../src/graph/ops.ts";
 import { grad } from "../../src/graph/vjp.ts";
 import { interpret } from "../../src/runtime/interpreter.ts";

@@ -7,7 +7,7 @@
 import { createInterface, type Interface } from "node:readline/promises";
 import { Writable } from "node:stream";
 import { parseArgs } from "node:util";
-import type { Responder } from "../train/responder.ts";
+import type { Responder } from "../train/generate/responder.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
 import type { Call } from "./call.ts";
@@ -176,7 +176,7 @@ function parseFlags(args: readonly string[]) {
 type Context = { readonly signal: AbortSignal; readonly env: Call["env"] };
 
 async function openResponder({ model, url, device, threads }: Settings, context: Context): Promise<Responder> {
-  const { chatResponder, tokenResponder } = await import("../train/responder.ts");
+  const { chatResponder, tokenResponder } = await import("../train/generate/responder.ts");
   if (url !== null) {
     const { Remote } = await import("../rollout/remote.ts");
     const remote = await Remote.open(

@@ -1,11 +1,11 @@
 /** A verb that is all config: arguments to a resolved config, help and dry run on the way, then the work. */
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
-import type { Tree } from "../config/field.ts";
 import { defaultFile, loadConfig } from "../config/file.ts";
 import { resolve } from "../config/resolve.ts";
 import type { Schema } from "../config/schema.ts";
 import { messageOf, UserError } from "../util/errors.ts";
+import type { Tree } from "../util/field.ts";
 import { info } from "../util/log.ts";
 import { type Arguments, parseArguments } from "./arguments.ts";
 import type { Call } from "./call.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FinishReason } from "../rollout/request.ts";
 import type { Message } from "../text/chat-template.ts";
-import type { Responder } from "../train/responder.ts";
+import type { Responder } from "../train/generate/responder.ts";
 import { UserError } from "../util/errors.ts";
 import { Conversation } from "./conversation.ts";
 

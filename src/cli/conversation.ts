@@ -6,7 +6,7 @@
  */
 
 import type { Message } from "../text/chat-template.ts";
-import type { Asked, Responder } from "../train/responder.ts";
+import type { Asked, Responder } from "../train/generate/responder.ts";
 import { nearest, UserError } from "../util/errors.ts";
 import { counted } from "../util/format.ts";
 

@@ -1,14 +1,14 @@
 /** What `trainyard ppo` and `trainyard generate` would make of rows with prompts. */
-import { generateSchema } from "../config/generate.ts";
-import { ppoSchema } from "../config/ppo.ts";
-import { rewardWay } from "../config/ppo-settings.ts";
-import type { PpoConfig } from "../config/ppo-tree.ts";
+import { generateSchema } from "../config/generate/schema.ts";
+import { ppoSchema } from "../config/ppo/schema.ts";
+import { rewardWay } from "../config/ppo/settings.ts";
+import type { PpoConfig } from "../config/ppo/tree.ts";
 import { promptOf } from "../data/messages.ts";
 import { chooseSamples, encodePrompt, type RlRow, rlRow } from "../data/rl-rows.ts";
 import { columnOf } from "../data/row.ts";
 import { parseTests } from "../rewards/code-cases.ts";
 import { builtinScore } from "../rewards/scorers.ts";
-import { encodeWithin } from "../train/responder.ts";
+import { encodeWithin } from "../train/generate/responder.ts";
 import { type Check, configOf, eachRow, openReading, type Reading, Repeats, spread } from "./data-check.ts";
 import type { Findings } from "./data-findings.ts";
 

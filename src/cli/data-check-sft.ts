@@ -1,14 +1,15 @@
 /** What `trainyard sft` and `trainyard reward` would make of rows to learn from. */
-import type { Tree } from "../config/field.ts";
+
 import type { Entry } from "../config/overrides.ts";
-import { rewardSchema } from "../config/reward.ts";
+import { rewardSchema } from "../config/reward/schema.ts";
 import type { Schema } from "../config/schema.ts";
-import { type SftConfig, sftSchema } from "../config/sft.ts";
+import { type SftConfig, sftSchema } from "../config/sft/schema.ts";
 import { isObject } from "../data/json-files.ts";
 import { isUndecidable, preferenceEncoder } from "../data/preference-rows.ts";
 import type { Row } from "../data/row.ts";
 import { multiTurnEncoder, type SftLimits, type SftRow, singleTurnEncoder } from "../data/sft-rows.ts";
-import { paddingOf } from "../train/preference-data.ts";
+import { paddingOf } from "../train/supervised/preference-data.ts";
+import type { Tree } from "../util/field.ts";
 import {
   type Check,
   type CheckTask,

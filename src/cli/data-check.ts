@@ -6,15 +6,15 @@
  * place of the tokenizer, and what depends on tokens or on a chat template is not checked.
  */
 import { homedir } from "node:os";
-import type { Tree } from "../config/field.ts";
 import type { Entry } from "../config/overrides.ts";
 import { resolve } from "../config/resolve.ts";
 import type { Schema } from "../config/schema.ts";
 import { placeOf, type Row } from "../data/row.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { fetchModel } from "../train/sft-data.ts";
+import { fetchModel } from "../train/supervised/sft-data.ts";
 import { UserError } from "../util/errors.ts";
+import type { Tree } from "../util/field.ts";
 import { clearStatus, info, status } from "../util/log.ts";
 import type { Call } from "./call.ts";
 import type { Findings } from "./data-findings.ts";

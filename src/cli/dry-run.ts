@@ -5,11 +5,11 @@
  * Nothing is downloaded and no run folder is touched. What would stop the run (a missing file, rows that do not fit)
  * stops the dry run with the same message; a model that a run would have to download first is only named.
  */
-import type { PpoConfig } from "../config/ppo.ts";
-import { rewardWay } from "../config/ppo-settings.ts";
-import { workerCount } from "../config/ray.ts";
-import type { RewardConfig } from "../config/reward.ts";
-import type { SftConfig } from "../config/sft.ts";
+import type { PpoConfig } from "../config/ppo/schema.ts";
+import { rewardWay } from "../config/ppo/settings.ts";
+import { workerCount } from "../config/ray/ray.ts";
+import type { RewardConfig } from "../config/reward/schema.ts";
+import type { SftConfig } from "../config/sft/schema.ts";
 import { Loader } from "../data/loader.ts";
 import { encodePrompt } from "../data/rl-rows.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
@@ -26,12 +26,12 @@ import {
   type StepPlan,
   stepSeconds,
   totalOf,
-} from "../train/estimate.ts";
-import { loadPairs } from "../train/preference-data.ts";
-import { type Probed, probe } from "../train/probe.ts";
-import { loadPrompts } from "../train/rl-setup.ts";
-import { loadExamples } from "../train/sft-data.ts";
-import { rewardPlan, rlPlan, sftPlan } from "../train/step-plan.ts";
+} from "../train/estimate/estimate.ts";
+import { type Probed, probe } from "../train/estimate/probe.ts";
+import { rewardPlan, rlPlan, sftPlan } from "../train/estimate/step-plan.ts";
+import { loadPrompts } from "../train/rl/setup.ts";
+import { loadPairs } from "../train/supervised/preference-data.ts";
+import { loadExamples } from "../train/supervised/sft-data.ts";
 import { UserError } from "../util/errors.ts";
 import { counted, formatBytes, formatCount, formatSeconds } from "../util/format.ts";
 import { clearStatus, info, status, warn } from "../util/log.ts";

@@ -1,6 +1,6 @@
 /** `trainyard eval`: arguments to a resolved config, then the figures as a table or as JSON. */
-import { evalSchema } from "../config/eval.ts";
-import type { EvalReport, Figures } from "../train/evaluate.ts";
+import { evalSchema } from "../config/eval/schema.ts";
+import type { EvalReport, Figures } from "../train/evaluate/evaluate.ts";
 import { writeFileAtomic } from "../util/files.ts";
 import { info } from "../util/log.ts";
 import type { Call } from "./call.ts";
@@ -18,7 +18,7 @@ export async function run({ args, env }: Call): Promise<number> {
       "trainyard eval data.path=answers.parquet data.group_key=extra_info.level data.output_path=scores.json",
     ],
     work: async (config, context) => {
-      const { evaluate } = await import("../train/evaluate.ts");
+      const { evaluate } = await import("../train/evaluate/evaluate.ts");
       const { rows, ...report } = await evaluate(config, context);
       const { output_path: output } = config.data;
       if (output !== null) {

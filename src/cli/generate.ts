@@ -1,5 +1,5 @@
 /** `trainyard generate`: arguments to a resolved config, then the responses. */
-import { generateSchema } from "../config/generate.ts";
+import { generateSchema } from "../config/generate/schema.ts";
 import type { Call } from "./call.ts";
 import { runVerb } from "./config-verb.ts";
 
@@ -14,7 +14,7 @@ export async function run(call: Call): Promise<number> {
       "trainyard generate model.path=NAME rollout.base_url=http://127.0.0.1:8000/v1 data.path=… data.output_path=…",
     ],
     work: async (config, context) => {
-      const { generate } = await import("../train/generate.ts");
+      const { generate } = await import("../train/generate/generate.ts");
       await generate(config, context);
     },
   });

@@ -1,7 +1,8 @@
 /** The help text of a verb that takes a config: its usage, and every key with default and meaning, from the schema. */
-import type { Field } from "../config/field.ts";
+
 import { showDefault } from "../config/reference.ts";
 import { type AnySchema, engineKey, fieldsOf } from "../config/schema.ts";
+import type { Field } from "../util/field.ts";
 
 /** What `trainyard VERB --help` prints. */
 export function verbHelp(schema: AnySchema, summary: string, examples: readonly string[]): string {

@@ -1,5 +1,5 @@
 /** `trainyard ppo`: reinforcement learning. */
-import { ppoSchema } from "../config/ppo.ts";
+import { ppoSchema } from "../config/ppo/schema.ts";
 import type { Call } from "./call.ts";
 import { runVerb } from "./config-verb.ts";
 
@@ -12,7 +12,7 @@ export async function run(call: Call): Promise<number> {
       "trainyard ppo … algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 critic.enable=false",
     ],
     async work(config, context) {
-      const { trainRl } = await import("../train/rl.ts");
+      const { trainRl } = await import("../train/rl/rl.ts");
       await trainRl(config, context);
     },
   });

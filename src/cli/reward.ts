@@ -1,5 +1,5 @@
 /** `trainyard reward`: a config, then the training of a reward model. */
-import { rewardSchema } from "../config/reward.ts";
+import { rewardSchema } from "../config/reward/schema.ts";
 import type { Call } from "./call.ts";
 import { runVerb } from "./config-verb.ts";
 
@@ -17,7 +17,7 @@ export async function run(call: Call): Promise<number> {
     summary,
     examples,
     work: async (config, context) => {
-      const { trainReward } = await import("../train/reward-model.ts");
+      const { trainReward } = await import("../train/supervised/reward-model.ts");
       await trainReward(config, context);
     },
   });

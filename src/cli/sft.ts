@@ -1,5 +1,5 @@
 /** `trainyard sft`: a config, then supervised fine-tuning. */
-import { sftSchema } from "../config/sft.ts";
+import { sftSchema } from "../config/sft/schema.ts";
 import type { Call } from "./call.ts";
 import { runVerb } from "./config-verb.ts";
 
@@ -18,7 +18,7 @@ export async function run(call: Call): Promise<number> {
     summary,
     examples,
     work: async (config, context) => {
-      const { trainSft } = await import("../train/sft.ts");
+      const { trainSft } = await import("../train/supervised/sft.ts");
       await trainSft(config, context);
     },
   });

@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import { invariant, nearest } from "../util/errors.ts";
-import type { Field } from "./field.ts";
+import type { Field } from "../util/field.ts";
 import { isDict } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
 import { type AnySchema, defaultOf, type Found, fieldsOf, find, namesBelow, nearestKeys, own } from "./schema.ts";

@@ -1,9 +1,9 @@
 /** The typed way to write a config file: `export default defineConfig({ … })` in `trainyard.config.ts`. */
-import type { EvalInput } from "./eval.ts";
-import type { GenerateInput } from "./generate.ts";
-import type { PpoInput } from "./ppo.ts";
-import type { RewardConfigInput } from "./reward.ts";
-import type { SftInput } from "./sft.ts";
+import type { EvalInput } from "./eval/schema.ts";
+import type { GenerateInput } from "./generate/schema.ts";
+import type { PpoInput } from "./ppo/schema.ts";
+import type { RewardConfigInput } from "./reward/schema.ts";
+import type { SftInput } from "./sft/schema.ts";
 
 /** What any verb's config file may say. */
 export type ConfigInput = PpoInput | SftInput | RewardConfigInput | GenerateInput | EvalInput;

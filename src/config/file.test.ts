@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { loadConfig, type Request } from "./file.ts";
 import { parseOverride } from "./overrides.ts";
 import { resolve } from "./resolve.ts";
-import { sftSchema } from "./sft.ts";
+import { sftSchema } from "./sft/schema.ts";
 
 const roots: string[] = [];
 afterAll(() => {

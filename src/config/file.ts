@@ -9,7 +9,7 @@ import { messageOf, UserError } from "../util/errors.ts";
 import { importFile } from "../util/import-file.ts";
 import { entriesOf, type Loaded, readConfig } from "./entries.ts";
 import { isDict } from "./interpolate.ts";
-import { FunctionInFile } from "./ppo-values.ts";
+import { FunctionInFile } from "./ppo/values.ts";
 import type { AnySchema } from "./schema.ts";
 
 /** The file that is read when no other is named. */

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { UserError } from "../util/errors.ts";
-import { type Field, field, type Type } from "./field.ts";
+import { type Field, field, type Type } from "../util/field.ts";
 import { loadConfig } from "./file.ts";
 import { parseOverride } from "./overrides.ts";
 import { resolve } from "./resolve.ts";

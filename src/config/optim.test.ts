@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
 import { type Rates, settleOptim } from "./optim.ts";
 import { parseOverride } from "./overrides.ts";
-import { ppoSchema } from "./ppo.ts";
+import { ppoSchema } from "./ppo/schema.ts";
 import { resolve } from "./resolve.ts";
-import { rewardSchema } from "./reward.ts";
-import { sftSchema } from "./sft.ts";
+import { rewardSchema } from "./reward/schema.ts";
+import { sftSchema } from "./sft/schema.ts";
 
 const cosine: Rates = {
   lr: 1e-4,

@@ -4,7 +4,7 @@
  * `min_lr` and `lr_decay_steps` are Megatron's. The first is turned into `min_lr_ratio`, which is what the schedule reads.
  */
 import { UserError } from "../util/errors.ts";
-import { choice, field, int, nullable, number, orNull, pair, type Resolved } from "./field.ts";
+import { choice, field, int, nullable, number, orNull, pair, type Resolved } from "../util/field.ts";
 
 export const optim = {
   lr: field(number(0), 1e-3, "Learning rate at the end of the warm-up."),

@@ -3,7 +3,7 @@
  *
  * Nothing is written here that the schema does not say: a new key appears on the page by itself.
  */
-import { type Field, mandatory } from "./field.ts";
+import { type Field, mandatory } from "../util/field.ts";
 import { type AnySchema, engineKey, fieldsOf, type Variant } from "./schema.ts";
 import { formatValue } from "./value.ts";
 

@@ -5,8 +5,8 @@
  * ignored. All problems are collected, so that one run of the command shows them all.
  */
 import { UserError } from "../util/errors.ts";
+import { type Field, isField, mandatory, type Resolved, type Tree } from "../util/field.ts";
 import { collect, type Said } from "./collect.ts";
-import { type Field, isField, mandatory, type Resolved, type Tree } from "./field.ts";
 import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
 import { type AnySchema, engineKey, fieldsOf, find, nearestKeys, onEngine, own, type Schema } from "./schema.ts";

@@ -5,7 +5,7 @@
  * Every key a user can write falls into exactly one of these or is unknown; `find` decides which, `resolve.ts` acts.
  */
 import { invariant, nearest } from "../util/errors.ts";
-import { type Field, isField, type Resolved, type Tree } from "./field.ts";
+import { type Field, isField, type Resolved, type Tree } from "../util/field.ts";
 
 /** The key that chooses the engine, where there is a choice. */
 export const engineKey = "trainer.engine";

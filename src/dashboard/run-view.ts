@@ -1,7 +1,7 @@
 /**
  * One run folder as the dashboard sees it: its files followed, its answers made from them. Nothing is written.
  */
-import { findMetric } from "../algos/metric-reference.ts";
+import { findMetric } from "../algos/metrics/reference.ts";
 import { newestRollouts, type RolloutKind, type Rollouts, RolloutsReader } from "../run/rollouts.ts";
 import type {
   MetricInfo,

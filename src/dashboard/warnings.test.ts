@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ppoSchema } from "../config/ppo.ts";
+import { ppoSchema } from "../config/ppo/schema.ts";
 import { fieldsOf } from "../config/schema.ts";
 import { Random } from "../util/random.ts";
 import type { Evidence } from "./evidence.ts";

@@ -6,7 +6,7 @@
  */
 import type { DType } from "../graph/node.ts";
 import { type Dim, type Shape, termsOf } from "../graph/shape.ts";
-import { Message } from "./protobuf.ts";
+import { Message } from "../util/protobuf.ts";
 
 export type Attribute = number | string | readonly number[] | { readonly float: number };
 type OnnxType = DType | "i64";

@@ -5,6 +5,7 @@
  */
 import * as z from "zod";
 import type { Completion, Sample, SampledToken } from "../rollout/request.ts";
+import { closeTag, openTag, type ReplyEvent, ReplyReader } from "../text/tool-calls.ts";
 import { isObject, type JsonObject } from "./body.ts";
 import type { Send } from "./event-stream.ts";
 import { flag, parseFields, sharedFields, show, topCount, whole } from "./fields.ts";
@@ -16,7 +17,6 @@ import { Refusal } from "./refusal.ts";
 import { newId, type Reply, secondsNow } from "./reply.ts";
 import { sampleText, wholeText } from "./sample-text.ts";
 import type { Service } from "./service.ts";
-import { closeTag, openTag, type ReplyEvent, ReplyReader } from "./tool-calls.ts";
 
 const schema = z.object({
   ...sharedFields,

@@ -2,8 +2,9 @@ import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Sample } from "../rollout/request.ts";
+import { overlap } from "../text/stream.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
-import { overlap, sampleText, type TextRules, wholeText } from "./sample-text.ts";
+import { sampleText, type TextRules, wholeText } from "./sample-text.ts";
 
 const tokenizer = await loadTokenizer(fileURLToPath(new URL("../../test/fixtures/text/qwen2", import.meta.url)));
 const eos = tokenizer.eosId ?? 0;

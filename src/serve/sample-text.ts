@@ -6,7 +6,7 @@
  * be the beginning of a stop text. The law: the pieces, joined, do not depend on when they were asked for.
  */
 import type { Sample } from "../rollout/request.ts";
-import { streamDecoder } from "../text/stream.ts";
+import { overlap, streamDecoder } from "../text/stream.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export type TextRules = {
@@ -66,11 +66,4 @@ export function sampleText(tokenizer: Tokenizer, rules: TextRules): SampleText {
 export function wholeText(tokenizer: Tokenizer, sample: Sample, rules: TextRules): string {
   const text = sampleText(tokenizer, rules);
   return sample.ids.map((id) => text.push(id)).join("") + text.end(sample);
-}
-
-/** How many characters at the end of `text` could be the beginning of `mark`, without being all of it. */
-export function overlap(text: string, mark: string): number {
-  let length = Math.min(text.length, mark.length - 1);
-  while (length > 0 && !text.endsWith(mark.slice(0, length))) length--;
-  return length;
 }

@@ -37,3 +37,10 @@ export function streamDecoder(tokenizer: Decodable, options: DecodeOptions = {})
     end: () => stage(null).join(""),
   };
 }
+
+/** How many characters at the end of `text` could be the beginning of `mark`, without being all of it. */
+export function overlap(text: string, mark: string): number {
+  let length = Math.min(text.length, mark.length - 1);
+  while (length > 0 && !text.endsWith(mark.slice(0, length))) length--;
+  return length;
+}

@@ -5,7 +5,7 @@
  * Both are verl's: the same rows are shown for the same inputs at every validation, and a file has verl's columns.
  */
 import { join } from "node:path";
-import { MersenneTwister } from "../algos/mersenne-twister.ts";
+import { MersenneTwister } from "../algos/metrics/mersenne-twister.ts";
 import { writeFileAtomic } from "../util/files.ts";
 
 export type Sample = {

@@ -6,7 +6,7 @@
  */
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { Message } from "../onnx/protobuf.ts";
+import { Message } from "../util/protobuf.ts";
 import { AppendFile, fileOutbox } from "./append-file.ts";
 import type { Sample } from "./samples.ts";
 import { tfRecord } from "./tfrecord.ts";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { parseOverride } from "../config/overrides.ts";
 import { resolve } from "../config/resolve.ts";
-import { sftSchema } from "../config/sft.ts";
+import { sftSchema } from "../config/sft/schema.ts";
 import { learningRate } from "../nn/schedule.ts";
 import { scheduleOf } from "./course.ts";
 

@@ -1,7 +1,7 @@
 /** What runs have in common: the course of the learning rate, how batches are cut, what is said. */
-import type { PpoConfig } from "../config/ppo.ts";
-import type { RewardConfig } from "../config/reward.ts";
-import type { SftConfig } from "../config/sft.ts";
+import type { PpoConfig } from "../config/ppo/schema.ts";
+import type { RewardConfig } from "../config/reward/schema.ts";
+import type { SftConfig } from "../config/sft/schema.ts";
 import type { MicroBatching } from "../engine/contract.ts";
 import type { Schedule } from "../nn/schedule.ts";
 import type { Checkpoint } from "../run/checkpoint.ts";

@@ -6,21 +6,21 @@
  */
 import { homedir } from "node:os";
 import { entriesOf } from "../config/entries.ts";
-import { type EvalInput, evalSchema } from "../config/eval.ts";
-import type { Tree } from "../config/field.ts";
-import { type GenerateInput, generateSchema } from "../config/generate.ts";
-import { type PpoInput, ppoSchema } from "../config/ppo.ts";
+import { type EvalInput, evalSchema } from "../config/eval/schema.ts";
+import { type GenerateInput, generateSchema } from "../config/generate/schema.ts";
+import { type PpoInput, ppoSchema } from "../config/ppo/schema.ts";
 import { resolve } from "../config/resolve.ts";
-import { type RewardConfigInput, rewardSchema } from "../config/reward.ts";
+import { type RewardConfigInput, rewardSchema } from "../config/reward/schema.ts";
 import type { Schema } from "../config/schema.ts";
-import { type SftInput, sftSchema } from "../config/sft.ts";
+import { type SftInput, sftSchema } from "../config/sft/schema.ts";
+import type { Tree } from "../util/field.ts";
 import { info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
-import * as evaluation from "./evaluate.ts";
-import * as generation from "./generate.ts";
-import * as preference from "./reward-model.ts";
-import * as rl from "./rl.ts";
-import * as sft from "./sft.ts";
+import * as evaluation from "./evaluate/evaluate.ts";
+import * as generation from "./generate/generate.ts";
+import * as rl from "./rl/rl.ts";
+import * as preference from "./supervised/reward-model.ts";
+import * as sft from "./supervised/sft.ts";
 
 /** A signal that stops the run, which is then saved, and the environment; neither is needed. */
 export type RunContext = Partial<TrainContext>;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { EngineLost } from "../engine/ray/lost.ts";
+import { EngineLost } from "../engine/lost.ts";
 import { UserError } from "../util/errors.ts";
 import { setLevel } from "../util/log.ts";
 import { type Attempt, lostBehind, onEngine } from "./open-engine.ts";

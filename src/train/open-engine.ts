@@ -5,9 +5,9 @@
  * `onEngine` runs a whole training run. When its engine is lost it opens another one and runs it again, from the last
  * checkpoint that it saved, as if the process had been started anew; before the first save, from where it began.
  */
-import { type EngineConfig, raySettings, workerCount } from "../config/ray.ts";
+import { type EngineConfig, raySettings, workerCount } from "../config/ray/ray.ts";
 import type { Engine } from "../engine/contract.ts";
-import { EngineLost } from "../engine/ray/lost.ts";
+import { EngineLost } from "../engine/lost.ts";
 import { type AnyModelConfig, readAnyConfig, readConfig } from "../models/config.ts";
 import type { ResumeMode } from "../run/checkpoint.ts";
 import { UserError } from "../util/errors.ts";

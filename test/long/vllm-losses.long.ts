@@ -6,8 +6,8 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { EngineLost } from "../../src/engine/lost.ts";
 import { RayEngine } from "../../src/engine/ray/engine.ts";
-import { EngineLost } from "../../src/engine/ray/lost.ts";
 import type { RewardFunction } from "../../src/rewards/reward.ts";
 import { hasRay, playWith, processesOf, python } from "../ray-yard.ts";
 import { sevens, Yard } from "../rl-yard.ts";

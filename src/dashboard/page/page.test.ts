@@ -1,8 +1,8 @@
 /** The pure parts of the page, each by its law. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { namesOf } from "../../algos/metric-reference.ts";
-import { metricTable } from "../../algos/metric-table.ts";
+import { namesOf } from "../../algos/metrics/reference.ts";
+import { metricTable } from "../../algos/metrics/table.ts";
 import { joinSteps, onAxis } from "./align.ts";
 import { chartsOf, otherNames, searchCharts, splitCharts } from "./catalogue.ts";
 import { configRows } from "./config-diff.ts";

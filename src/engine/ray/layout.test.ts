@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { workload } from "../../algos/balancing.ts";
+import { workload } from "../../algos/balancing/balancing.ts";
 import { UserError } from "../../util/errors.ts";
 import type { MicroBatching, TokenRow } from "../contract.ts";
 import { divide, layOut } from "./layout.ts";

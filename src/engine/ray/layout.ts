@@ -6,8 +6,8 @@
  * gets a stand-in that counts for nothing. As everywhere, a counted token `t` is predicted from position `t - 1`, and
  * a score head reads position `t` itself.
  */
-import { workload } from "../../algos/balancing.ts";
-import { karmarkarKarp } from "../../algos/partition.ts";
+import { workload } from "../../algos/balancing/balancing.ts";
+import { karmarkarKarp } from "../../algos/balancing/partition.ts";
 import { fixedMicroBatches, microBatches } from "../../data/balance.ts";
 import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, test } from "vitest";
-import { actorDefaults, actorLoss } from "../../algos/actor-loss.ts";
-import { batchScalars } from "../../algos/aggregate.ts";
-import { criticDefaults, valueLoss } from "../../algos/value-loss.ts";
+import { actorDefaults, actorLoss } from "../../algos/losses/actor-loss.ts";
+import { batchScalars } from "../../algos/losses/aggregate.ts";
+import { criticDefaults, valueLoss } from "../../algos/losses/value-loss.ts";
 import { mul, stopGradient, sum } from "../../graph/ops.ts";
 import { Runtime } from "../../runtime/runtime.ts";
 import { Random } from "../../util/random.ts";

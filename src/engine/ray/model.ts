@@ -30,9 +30,9 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { EngineLost } from "../lost.ts";
 import { type Block, divide, layOut, type Regime, type Round, standIn } from "./layout.ts";
 import type { Counted, LossGradients } from "./loss-gradient.ts";
-import { EngineLost } from "./lost.ts";
 import { RaySampler } from "./sampler.ts";
 import { checkShared } from "./shared-folder.ts";
 import type { Shim } from "./shim.ts";

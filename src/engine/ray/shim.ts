@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import * as z from "zod";
 import { codeOf, invariant, UserError } from "../../util/errors.ts";
 import { debug } from "../../util/log.ts";
-import { EngineLost } from "./lost.ts";
+import { EngineLost } from "../lost.ts";
 import { FrameReader, framed, pack, unpack } from "./wire.ts";
 
 /** The folder that holds the package `trainyard_worker`. */

@@ -1,0 +1,256 @@
+/**
+ * Rules between the keys of `trainyard ppo`, as verl's validate_config has them and where it would fail later: each a
+ * `UserError` that names the keys with their values and says what to set.
+ */
+
+import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { klEstimate } from "../../algos/kl.ts";
+import { actorLoss } from "../../algos/losses/actor-loss.ts";
+import { valueLoss } from "../../algos/losses/value-loss.ts";
+import { samplingWeights } from "../../algos/pf-ppo.ts";
+import { UserError } from "../../util/errors.ts";
+import * as settings from "./settings.ts";
+import type { PpoConfig, PpoValues } from "./tree.ts";
+
+/** Stop at the first rule that does not hold. */
+export function checkPpo(config: PpoConfig): void {
+  for (const rule of rules) rule(config);
+}
+
+const rules: readonly ((config: PpoConfig) => void)[] = [
+  checkBatches,
+  checkPasses,
+  checkLengths,
+  checkAlgorithm,
+  checkGroups,
+  checkKept,
+  checkSampling,
+  checkRewards,
+  checkRun,
+];
+
+/** Two spellings of one size: null where neither is given. */
+export function oneSize(key: string, older: number | null, perGpu: number | null): number | null {
+  if (older === null || perGpu === null || older === perGpu) return perGpu ?? older;
+  throw new UserError(
+    `\`${key}\` is ${older} and \`${key}_per_gpu\` is ${perGpu}, but on one device they are the same. Keep \`${key}_per_gpu\`.`,
+  );
+}
+
+/** Whether a critic is trained. */
+export function hasCritic({ critic, algorithm, trainer }: PpoValues): boolean {
+  const isNeeded = findAdvantage(algorithm.adv_estimator).hasCritic;
+  if (critic.enable === false && isNeeded) {
+    throw new UserError(
+      `\`algorithm.adv_estimator\` is ${algorithm.adv_estimator}, which needs a critic's values, and \`critic.enable\` is false. ` +
+        "Set critic.enable=null, or an estimator without a critic, such as algorithm.adv_estimator=grpo.",
+    );
+  }
+  const isTrained = critic.enable ?? isNeeded;
+  if (!isTrained && trainer.critic_warmup > 1) {
+    throw new UserError(
+      `\`trainer.critic_warmup\` is ${trainer.critic_warmup}, and with \`algorithm.adv_estimator\`=${algorithm.adv_estimator} there is no critic: ` +
+        "nothing would be learnt until then. Set trainer.critic_warmup=0.",
+    );
+  }
+  return isTrained;
+}
+
+function checkBatches({ data, actor_rollout_ref: { actor }, critic, algorithm }: PpoConfig): void {
+  const batch = data.train_batch_size;
+  const minis: readonly (readonly [string, number])[] = [
+    ["actor_rollout_ref.actor.ppo_mini_batch_size", actor.ppo_mini_batch_size],
+    ...(critic.enable ? [["critic.ppo_mini_batch_size", critic.ppo_mini_batch_size] as const] : []),
+  ];
+  for (const [key, mini] of minis) {
+    if (mini <= batch && batch % mini === 0) continue;
+    const problem =
+      mini > batch
+        ? `more than \`data.train_batch_size\`=${batch}`
+        : `which does not divide \`data.train_batch_size\`=${batch}`;
+    throw new UserError(
+      `\`${key}\` is ${mini}, ${problem}. Both count prompts: set ${key}=${greatestDivisor(batch, mini)}, or another data.train_batch_size.`,
+    );
+  }
+  if (data.gen_batch_size !== null && data.gen_batch_size !== batch && !algorithm.filter_groups.enable) {
+    throw new UserError(
+      `\`data.gen_batch_size\` is ${data.gen_batch_size} and \`data.train_batch_size\` is ${batch}. They may differ only while groups are filtered: ` +
+        "set algorithm.filter_groups.enable=true, or leave data.gen_batch_size out.",
+    );
+  }
+}
+
+/** The largest divisor of `whole` that is at most `limit`. */
+function greatestDivisor(whole: number, limit: number): number {
+  let divisor = Math.min(whole, limit);
+  while (whole % divisor !== 0) divisor -= 1;
+  return divisor;
+}
+
+function checkPasses(config: PpoConfig): void {
+  const { rollout } = config.actor_rollout_ref;
+  const longest = rollout.prompt_length + rollout.response_length;
+  const used = {
+    actor: true,
+    old_log_prob: true,
+    ref: settings.needsReference(config),
+    critic: config.critic.enable,
+    values: config.critic.enable,
+    reward_model: config.reward_model.enable,
+  } satisfies Record<settings.Pass, boolean>;
+  for (const [pass, { isDynamic, maxTokens, key }] of Object.entries(settings.passSettings(config))) {
+    if (!used[pass as settings.Pass] || !isDynamic || maxTokens >= longest) continue; // a record's own keys
+    throw new UserError(
+      `\`${key}\` allows ${maxTokens} tokens per pass, less than one prompt of \`actor_rollout_ref.rollout.prompt_length\`=${rollout.prompt_length} ` +
+        `with a response of \`response_length\`=${rollout.response_length}. Set ${key} to at least ${longest}.`,
+    );
+  }
+}
+
+function checkLengths({ actor_rollout_ref: { rollout } }: PpoConfig): void {
+  const { max_model_len: limit, prompt_length: prompt, response_length: response } = rollout;
+  if (limit === null || limit >= prompt + response) return;
+  throw new UserError(
+    `\`actor_rollout_ref.rollout.max_model_len\` is ${limit}, less than a prompt of ${prompt} and a response of ${response} tokens together. ` +
+      `Set it to at least ${prompt + response}, or lower data.max_prompt_length or data.max_response_length.`,
+  );
+}
+
+/** The algorithms' own checks, so that a wrong name or bound is told now and not in the first step. */
+function checkAlgorithm(config: PpoConfig): void {
+  const { actor_rollout_ref: all, algorithm } = config;
+  const correction = settings.correctionSettings(config);
+  const { loss_mode: mode } = all.actor.policy_loss;
+  actorLoss(settings.actorSettings(config));
+  if (config.critic.enable) valueLoss(settings.criticSettings(config));
+  settings.klSettings(config);
+  if (algorithm.use_kl_in_reward) klEstimate(algorithm.kl_penalty);
+  samplingWeights([], algorithm.pf_ppo);
+  if (mode === "bypass_mode" && !correction.isBypass) {
+    throw new UserError(
+      "`actor_rollout_ref.actor.policy_loss.loss_mode` is bypass_mode, and `algorithm.rollout_correction.bypass_mode` is false. " +
+        "Set the latter, which picks the loss by itself.",
+    );
+  }
+  if (mode === "dro" && all.actor.policy_loss.dro_beta === null) {
+    throw new UserError(
+      "`actor_rollout_ref.actor.policy_loss.loss_mode` is dro, and `policy_loss.dro_beta` is null. Give a number above 0.",
+    );
+  }
+  if (correction.isBypass && all.actor.recompute_old_log_prob) {
+    throw new UserError(
+      "`algorithm.rollout_correction.bypass_mode` takes the sampler's log-probs as the old ones, and `actor_rollout_ref.actor.recompute_old_log_prob` computes them anew. Switch one of them off.",
+    );
+  }
+}
+
+function checkGroups({ actor_rollout_ref: { actor, rollout }, algorithm }: PpoConfig): void {
+  const {
+    adv_estimator: name,
+    filter_groups: filter,
+    gdpo_reward_keys: keys,
+    gdpo_reward_weights: weights,
+  } = algorithm;
+  const { needs } = findAdvantage(name);
+  if (name === "grpo_passk" && rollout.n < 2) {
+    throw new UserError(
+      "`algorithm.adv_estimator` is grpo_passk, which compares the best two responses to a prompt, and `actor_rollout_ref.rollout.n` is 1. Set it to at least 2.",
+    );
+  }
+  if (needs.includes("sumPiSquared") && !actor.calculate_sum_pi_squared) {
+    throw new UserError(
+      `\`algorithm.adv_estimator\` is ${name}, which needs the sum of squared probabilities. Set actor_rollout_ref.actor.calculate_sum_pi_squared=true.`,
+    );
+  }
+  if (name === "gdpo" && keys.length === 0) {
+    throw new UserError(
+      "`algorithm.adv_estimator` is gdpo, and `algorithm.gdpo_reward_keys` names no reward column. Name those that the reward function returns, as in [accuracy,format].",
+    );
+  }
+  if (weights !== null && weights.length !== keys.length) {
+    throw new UserError(
+      `\`algorithm.gdpo_reward_weights\` has ${weights.length} numbers for the ${keys.length} columns of \`algorithm.gdpo_reward_keys\`. Give one for each.`,
+    );
+  }
+  if (filter.enable && rollout.n < 2) {
+    throw new UserError(
+      "`algorithm.filter_groups.enable` drops groups whose responses score alike, and with `actor_rollout_ref.rollout.n`=1 that is every group. Set actor_rollout_ref.rollout.n to at least 2.",
+    );
+  }
+}
+
+function checkKept({ critic, trainer }: PpoConfig): void {
+  const { max_actor_ckpt_to_keep: actor, max_critic_ckpt_to_keep: other } = trainer;
+  if (critic.enable && actor !== null && other !== null && actor !== other) {
+    throw new UserError(
+      `\`trainer.max_actor_ckpt_to_keep\` is ${actor} and \`trainer.max_critic_ckpt_to_keep\` is ${other}, but a checkpoint holds both models. Set them alike.`,
+    );
+  }
+}
+
+function checkSampling({ actor_rollout_ref: { rollout } }: PpoConfig): void {
+  const key = "actor_rollout_ref.rollout";
+  if (rollout.temperature === 0 || !rollout.do_sample) {
+    const why = rollout.do_sample ? `\`${key}.temperature\` is 0` : `\`${key}.do_sample\` is false`;
+    throw new UserError(
+      `${why}: every response would be the likeliest one, and there is nothing to learn from it. ` +
+        `Set ${key}.do_sample=true and a ${key}.temperature above 0. Validation has its own under ${key}.val_kwargs.`,
+    );
+  }
+  const { n, do_sample: isDrawn, temperature } = rollout.val_kwargs;
+  if (n > 1 && (!isDrawn || temperature === 0)) {
+    const why = isDrawn ? `\`${key}.val_kwargs.temperature\` is 0` : `\`${key}.val_kwargs.do_sample\` is false`;
+    throw new UserError(
+      `\`${key}.val_kwargs.n\` is ${n}, and ${why}: all ${n} responses to a prompt would be the same. ` +
+        `Set ${key}.val_kwargs.n=1, or do_sample=true and a temperature above 0.`,
+    );
+  }
+}
+
+function checkRewards(config: PpoConfig): void {
+  const { reward_model: model, custom_reward_function: custom } = config;
+  if (custom.path !== null && custom.function !== null) {
+    throw new UserError(
+      `\`custom_reward_function.path\` is ${custom.path}, and the config file holds a function besides. Keep one of them.`,
+    );
+  }
+  settings.rewardWay(config);
+  settings.managerSettings(config);
+  if (model.enable && model.model.path === null) {
+    throw new UserError(
+      "`reward_model.enable` is true, and `reward_model.model.path` is missing. Set it to a folder or hub id of a reward model.",
+    );
+  }
+  const { judge } = model;
+  for (const [key, value] of Object.entries({ model: judge.model, template: judge.template })) {
+    if (judge.url === null || value !== null) continue;
+    throw new UserError(
+      `\`reward_model.judge.url\` is ${judge.url}, and \`reward_model.judge.${key}\` is missing. A judge needs it.`,
+    );
+  }
+}
+
+function checkRun({ data, trainer }: PpoConfig): void {
+  if (data.train_files.length === 0)
+    throw new UserError("`data.train_files` names no file. Give the file with the prompts.");
+  if (trainer.val_only && data.val_files.length === 0) {
+    throw new UserError(
+      "`trainer.val_only` is true, and `data.val_files` names no file. Give the file with the validation prompts.",
+    );
+  }
+  if (trainer.val_only && !trainer.val_before_train) {
+    throw new UserError(
+      "`trainer.val_only` is true and `trainer.val_before_train` is false, so nothing would be done. Set trainer.val_before_train=true.",
+    );
+  }
+  if (trainer.resume_mode === "resume_path" && trainer.resume_from_path === null) {
+    throw new UserError(
+      "`trainer.resume_mode` is resume_path, and `trainer.resume_from_path` is missing. Set it to a global_step_N folder, or use trainer.resume_mode=auto.",
+    );
+  }
+  if (trainer.resume_mode === "disable" && trainer.resume_from_path !== null) {
+    throw new UserError(
+      `\`trainer.resume_from_path\` is ${trainer.resume_from_path}, but \`trainer.resume_mode\` is disable. Use trainer.resume_mode=resume_path, or drop the path.`,
+    );
+  }
+}

@@ -1,0 +1,184 @@
+/**
+ * What other rooms take from a resolved config: the options of losses, advantages, correction, sampler, passes and rewards.
+ *
+ * Pure selections; each is also how a mistake in its keys is found before anything starts.
+ */
+
+import type { AdvantageOptions } from "../../algos/advantages/estimator.ts";
+import { type Correction, correctionOf } from "../../algos/correction/config.ts";
+import { type KlControl, klControl } from "../../algos/kl.ts";
+import type { ActorConfig } from "../../algos/losses/actor-loss.ts";
+import type { CriticConfig } from "../../algos/losses/value-loss.ts";
+import type { MicroBatching } from "../../engine/contract.ts";
+import { type ManagerRule, managerRule } from "../../rewards/placement.ts";
+import type { Scorer } from "../../rewards/rewards.ts";
+import type { Sampling } from "../../rollout/request.ts";
+import { UserError } from "../../util/errors.ts";
+import type { PpoConfig } from "./tree.ts";
+
+/** The actor's loss. */
+export function actorSettings({ actor_rollout_ref: { actor }, algorithm }: PpoConfig): ActorConfig {
+  return {
+    loss_agg_mode: actor.loss_agg_mode,
+    loss_scale_factor: actor.loss_scale_factor,
+    version: algorithm.version,
+    clip_ratio: actor.clip_ratio,
+    clip_ratio_low: actor.clip_ratio_low,
+    clip_ratio_high: actor.clip_ratio_high,
+    clip_ratio_c: actor.clip_ratio_c,
+    tau_pos: actor.tau_pos,
+    tau_neg: actor.tau_neg,
+    policy_loss: { ...actor.policy_loss, rollout_correction: { loss_type: algorithm.rollout_correction.loss_type } },
+    entropy_coeff: actor.entropy_coeff,
+    use_kl_loss: actor.use_kl_loss,
+    kl_loss_coef: actor.kl_loss_coef,
+    kl_loss_type: actor.kl_loss_type,
+  };
+}
+
+/** The critic's loss. */
+export function criticSettings({ critic, algorithm }: PpoConfig): CriticConfig {
+  return {
+    loss_agg_mode: critic.loss_agg_mode,
+    loss_scale_factor: critic.loss_scale_factor,
+    version: algorithm.version,
+    cliprange_value: critic.cliprange_value,
+  };
+}
+
+/** Options of the advantage estimator. */
+export function advantageSettings({ algorithm }: PpoConfig): AdvantageOptions {
+  const { gdpo_reward_keys: keys, gdpo_reward_weights: weights } = algorithm;
+  return {
+    gamma: algorithm.gamma,
+    lam: algorithm.lam,
+    normByStd: algorithm.norm_adv_by_std_in_grpo,
+    version: algorithm.version,
+    ...(keys.length === 0 ? {} : { rewardKeys: keys }),
+    ...(weights === null ? {} : { rewardWeights: weights }),
+  };
+}
+
+/** The rollout correction. */
+export function correctionSettings({ algorithm }: PpoConfig): Correction {
+  return correctionOf(algorithm.rollout_correction);
+}
+
+/** The first state of the KL controller. */
+export function klSettings({ algorithm }: PpoConfig): KlControl {
+  return klControl(algorithm.kl_ctrl);
+}
+
+/** Whether anything compares the actor with a reference. */
+export function needsReference({ actor_rollout_ref: { actor }, algorithm }: PpoConfig): boolean {
+  return actor.use_kl_loss || algorithm.use_kl_in_reward;
+}
+
+/** How tokens are drawn in training or in validation; a seed per request is the loop's to add. */
+export function samplingSettings({ actor_rollout_ref: { rollout } }: PpoConfig, phase: "train" | "val"): Sampling {
+  const { do_sample, temperature, top_k, top_p } = phase === "train" ? rollout : rollout.val_kwargs;
+  return {
+    maxNewTokens: rollout.response_length,
+    temperature: do_sample ? temperature : 0,
+    topK: top_k,
+    topP: top_p,
+    ignoreEos: rollout.ignore_eos,
+  };
+}
+
+/** Which passes over responses there are. */
+export type Pass = "actor" | "old_log_prob" | "ref" | "critic" | "values" | "reward_model";
+
+/** The keys of a pass, and how it is cut. */
+export type PassSettings = {
+  readonly isDynamic: boolean;
+  readonly rows: number | null;
+  readonly maxTokens: number;
+  /** The key that `maxTokens` was read from. */
+  readonly key: string;
+};
+
+/** What the config says about each kind of pass. */
+export function passSettings(config: PpoConfig): Readonly<Record<Pass, PassSettings>> {
+  const { actor_rollout_ref: all, critic, reward_model: model } = config;
+  const logProbs = (part: "rollout" | "ref", parallel: number): PassSettings => ({
+    isDynamic: all[part].log_prob_use_dynamic_bsz,
+    rows: all[part].log_prob_micro_batch_size_per_gpu,
+    maxTokens: all[part].log_prob_max_token_len_per_gpu * parallel,
+    key: `actor_rollout_ref.${part}.log_prob_max_token_len_per_gpu`,
+  });
+  const { actor, ref } = all;
+  return {
+    actor: {
+      isDynamic: actor.use_dynamic_bsz,
+      rows: actor.ppo_micro_batch_size_per_gpu,
+      maxTokens: actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size,
+      key: "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    },
+    old_log_prob: logProbs("rollout", actor.ulysses_sequence_parallel_size),
+    ref: logProbs("ref", ref.ulysses_sequence_parallel_size),
+    critic: {
+      isDynamic: critic.use_dynamic_bsz,
+      rows: critic.ppo_micro_batch_size_per_gpu,
+      maxTokens: critic.ppo_max_token_len_per_gpu * critic.ulysses_sequence_parallel_size,
+      key: "critic.ppo_max_token_len_per_gpu",
+    },
+    values: {
+      isDynamic: critic.use_dynamic_bsz,
+      rows: critic.forward_micro_batch_size_per_gpu,
+      maxTokens: critic.forward_max_token_len_per_gpu * critic.ulysses_sequence_parallel_size,
+      key: "critic.forward_max_token_len_per_gpu",
+    },
+    reward_model: {
+      isDynamic: model.use_dynamic_bsz,
+      rows: model.micro_batch_size_per_gpu,
+      maxTokens: model.forward_max_token_len_per_gpu,
+      key: "reward_model.forward_max_token_len_per_gpu",
+    },
+  };
+}
+
+/** How the engine cuts a pass: by rows where their number is fixed, else by tokens, with room for the longest response. */
+export function microBatching(config: PpoConfig, pass: Pass): MicroBatching {
+  const { isDynamic, rows, maxTokens } = passSettings(config)[pass];
+  const { prompt_length: prompt, response_length: response } = config.actor_rollout_ref.rollout;
+  return isDynamic || rows === null ? { maxTokens: Math.max(maxTokens, prompt + response) } : { rows };
+}
+
+/** What `reward_manager.name` makes of scores. */
+export function managerSettings({ reward_manager: manager, reward_model: model }: PpoConfig): ManagerRule {
+  return managerRule(manager.name, model.reward_kwargs);
+}
+
+/** What scores a response. */
+export type RewardWay =
+  | { readonly kind: "function"; readonly scorer: Scorer }
+  | { readonly kind: "model" | "judge" | "service" }
+  /** The built-in scorer of the row's data source. */
+  | { readonly kind: "builtin" };
+
+/** Which of the ways to score is configured; a `UserError` when there are two. */
+export function rewardWay(config: PpoConfig): RewardWay {
+  const { custom_reward_function: custom, reward_model: model, reward_manager: manager } = config;
+  const isBatch = manager.name === "batch";
+  const file: Scorer | null =
+    custom.path === null
+      ? custom.function
+      : { kind: "file", path: custom.path, name: custom.name, kwargs: custom.reward_kwargs, isBatch };
+  const ways: readonly (readonly [key: string, way: RewardWay | null])[] = [
+    ["custom_reward_function", file === null ? null : { kind: "function", scorer: file }],
+    ["reward_model.enable", model.enable ? { kind: "model" } : null],
+    ["reward_model.judge.url", model.judge.url === null ? null : { kind: "judge" }],
+    ["reward_model.service.url", model.service.url === null ? null : { kind: "service" }],
+  ];
+  const set = ways.flatMap(([key, way]) => (way === null ? [] : [{ key, way }]));
+  if (set.length > 1) {
+    const listed = set.map(({ key }) => `\`${key}\``).join(" and ");
+    const isGenerative = set.some(({ way }) => way.kind === "model") && set.some(({ way }) => way.kind === "function");
+    const hint = isGenerative
+      ? " A function that asks a model, as verl's generative reward models do, calls the address of a server: leave reward_model.enable out."
+      : "";
+    throw new UserError(`${listed} both say what scores a response. Keep one of them.${hint}`);
+  }
+  return set[0]?.way ?? { kind: "builtin" };
+}

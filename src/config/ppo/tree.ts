@@ -1,0 +1,42 @@
+/** All keys of `trainyard ppo` in one tree, with the types of what is read from it and of what a config file may say. */
+import type { CustomReward } from "../../rewards/reward.ts";
+import type { Input, Resolved } from "../../util/field.ts";
+import type { Further, rayPpo } from "../ray/ray.ts";
+import { actor, model, ref } from "./actor.ts";
+import { algorithm } from "./algorithm.ts";
+import { critic } from "./critic.ts";
+import { data } from "./data.ts";
+import { custom_reward_function, reward, reward_manager, reward_model } from "./reward.ts";
+import { rollout } from "./rollout.ts";
+import { trainer } from "./trainer.ts";
+
+export const ppoFields = {
+  data,
+  actor_rollout_ref: { model, actor, ref, rollout },
+  critic,
+  reward_model,
+  reward_manager,
+  custom_reward_function,
+  reward,
+  algorithm,
+  trainer,
+};
+
+/** Every key with its value, before the rules between keys. */
+export type PpoValues = Resolved<typeof ppoFields>;
+
+/**
+ * The resolved config of a reinforcement-learning run. Beyond the values themselves: `critic.enable` is decided, older
+ * spellings of micro-batch sizes have moved to `_per_gpu`, `rollout_correction` holds what its preset says, and in
+ * bypass mode the policy loss is `bypass_mode` unless another than PPO's was chosen.
+ */
+export type PpoConfig = Omit<PpoValues, "critic"> & {
+  readonly critic: Omit<PpoValues["critic"], "enable"> & { readonly enable: boolean };
+} & Further<typeof rayPpo>;
+
+type Parts = Input<typeof ppoFields> & Input<typeof rayPpo>;
+
+/** What a config file may say about such a run; a reward function may stand there as it is. */
+export type PpoInput = Omit<Parts, "custom_reward_function"> & {
+  readonly custom_reward_function?: CustomReward | NonNullable<Parts["custom_reward_function"]>;
+};

@@ -1,0 +1,78 @@
+/**
+ * Kinds of values that only the keys of `trainyard ppo` take.
+ *
+ * verl's configs say "not set" in more than one way (`null` for a default, `False` for never); what is read here is one.
+ */
+import { z } from "zod";
+import type { CustomReward } from "../../rewards/reward.ts";
+import type { Scorer } from "../../rewards/rewards.ts";
+import { int, type Type } from "../../util/field.ts";
+
+/** Any finite number. */
+export const real: Type<number> = { schema: z.number(), expects: "a number" };
+
+/** A number above `bound`. */
+export const above = (bound: number): Type<number> => ({
+  schema: z.number().gt(bound),
+  expects: `a number above ${bound}`,
+});
+
+/** A number above 0. */
+export const positive = above(0);
+
+/** Several numbers. */
+export const reals: Type<readonly number[]> = {
+  schema: z.array(z.number()).readonly(),
+  expects: "a list of numbers such as [1,0.5]",
+};
+
+/** Steps from one time to the next; verl's other words for never are -1 here. */
+export const everySteps: Type<number, number | false> = {
+  schema: z
+    .union([z.int().min(-1), z.literal(false)])
+    .transform((value) => (value === false || value === 0 ? -1 : value)),
+  expects: "a whole number of at least 1, or -1 for never",
+};
+
+/** `top_k` of a sampler. */
+export const topK: Type<number> = { ...int(-1), expects: "a whole number of at least 1, or 0 or -1 for all" };
+
+/** `top_p` of a sampler. */
+export const topP: Type<number> = {
+  schema: z.number().gt(0).max(1),
+  expects: "a number above 0 and at most 1",
+};
+
+/** One of a table of names that a program may add to; whether it is there is asked of the table, not here. */
+export function nameOf(what: string, known: readonly string[]): Type<string> {
+  return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };
+}
+
+/** A function that a TypeScript config holds: what it prints as, and where another process finds it. */
+export class FunctionInFile {
+  readonly path: string;
+  constructor(path: string) {
+    this.path = path;
+  }
+}
+
+/** A reward function as a value: at hand, or in the config file that every reward process can load. */
+export type GivenReward = Extract<Scorer, { kind: "function" | "config" }>;
+
+/** The reward function itself, in a TypeScript config. */
+export const rewardFunction: Type<GivenReward | null, CustomReward | null> = {
+  schema: z
+    .custom<CustomReward | null>((value) => value === null || typeof value === "function" || isInFile(value))
+    .transform(givenReward),
+  expects: "a function in a TypeScript config; a file is named by custom_reward_function.path=…",
+};
+
+function givenReward(value: unknown): GivenReward | null {
+  if (isInFile(value)) return { kind: "config", path: value.path };
+  // Safe: the schema above lets nothing else through, and what the function returns is checked at every call.
+  return value === null ? null : { kind: "function", run: (input) => (value as CustomReward)(input, {}) };
+}
+
+function isInFile(value: unknown): value is FunctionInFile {
+  return value instanceof FunctionInFile;
+}

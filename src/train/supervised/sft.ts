@@ -1,0 +1,59 @@
+/**
+ * Supervised fine-tuning: learn the marked tokens of every row, one optimizer step per batch. `supervised.ts` is the loop.
+ */
+import type { SftConfig } from "../../config/sft/schema.ts";
+import type { TokenLoss, TokenRow } from "../../engine/contract.ts";
+import { div, mul, neg, sum } from "../../graph/ops.ts";
+import type { TrainContext } from "../context.ts";
+import { readTrainable } from "../open-engine.ts";
+import { fetchModel, loadExamples } from "./sft-data.ts";
+import { learnRows } from "./supervised.ts";
+
+/** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
+const sftLoss: TokenLoss = {
+  key: "sft",
+  heads: ["logprobs"],
+  scalars: ["tokens"],
+  build: ({ logprobs, mask, tokens }) => ({ loss: div(neg(sum(mul(logprobs!, mask))), tokens!) }),
+};
+
+/** Train to the end, or until the signal is aborted. */
+export async function trainSft(config: SftConfig, context: TrainContext): Promise<void> {
+  const folder = await fetchModel(config.model.path, context);
+  await readTrainable(config, folder); // a model that cannot be trained says so before all the rows are read
+  const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, context);
+  await learnRows<TokenRow>(
+    config,
+    {
+      verb: "sft",
+      role: "actor",
+      noun: "row",
+      model: { folder, tokenizerFolder },
+      train,
+      validation,
+      fingerprint,
+      async learn(model, rows, { pass }) {
+        const { loss } = await model.train(rows, sftLoss, {
+          ...pass("training"),
+          scalars: { tokens: countTargets(rows) },
+        });
+        return { metrics: { "train/loss": loss! }, rows };
+      },
+      // The mean negative log-likelihood over all validation tokens.
+      async measure(model, rows, options) {
+        let total = 0;
+        for (const { logprobs } of await model.forward(rows, ["logprobs"], options))
+          for (const value of logprobs!) total -= value;
+        return { "val/loss": total / countTargets(rows) };
+      },
+    },
+    context,
+  );
+}
+
+/** Tokens to learn; the first token of a row has nothing before it to be predicted from. */
+function countTargets(rows: readonly TokenRow[]): number {
+  let count = 0;
+  for (const { ids, mask } of rows) for (let t = 1; t < ids.length; t++) count += mask[t]!;
+  return Math.max(1, count);
+}
