@@ -11,10 +11,12 @@ import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { cut, tokensOfBlock } from "../src/engine/embedded/micro-batches.ts";
 import { readConfig } from "../src/models/config.ts";
 import { Progress } from "../src/train/progress.ts";
-import { type Episode, masksOf, tokenRows } from "../src/train/rl/episode.ts";
-import { takeStep } from "../src/train/rl/rl.ts";
-import type { Scene } from "../src/train/rl/scene.ts";
-import { loadPrompts, openPlayer, openRoles } from "../src/train/rl/setup.ts";
+import type { RlContext } from "../src/train/rl/context.ts";
+import { type Episode, masksOf, responseLength, tokenRows } from "../src/train/rl/episode.ts";
+import { loadPrompts } from "../src/train/rl/prompts.ts";
+import { openRoles } from "../src/train/rl/roles.ts";
+import { openRolloutClient } from "../src/train/rl/rollout-client.ts";
+import { takeStep } from "../src/train/rl/step.ts";
 import { setLevel } from "../src/util/log.ts";
 import { isRight } from "./addition.ts";
 import { type RlJob, type RlStep, rlJobSchema } from "./rl-job.ts";
@@ -31,7 +33,8 @@ await serve(async (input): Promise<Answers> => {
   const engine = new EmbeddedEngine({ threads: job.threads });
   const prompts = await loadPrompts(config, context);
   const roles = await openRoles(config, prompts, { engine, start: null }, context);
-  const player = await openPlayer(config, { ...prompts, actor: roles.actor, engine, dir }, context);
+  const { tokenizer } = prompts;
+  const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
   const loader = new Loader({
     rows: prompts.train.length,
     batchSize: job.prompts,
@@ -40,15 +43,15 @@ await serve(async (input): Promise<Answers> => {
     dropLast: true,
   });
   const progress = new Progress(1, job.steps);
-  const scene: Scene = {
+  const rlContext: RlContext = {
     config,
     prompts,
     roles,
-    player,
+    rollout,
     loader,
     progress,
     totalSteps: job.steps,
-    keepSkipped: async () => {},
+    saveSkipped: async () => {},
     signal: context.signal,
   };
   const actorConfig = await readConfig(prompts.folder);
@@ -56,19 +59,19 @@ await serve(async (input): Promise<Answers> => {
   const usefulShare = (episodes: readonly Episode[]): number => {
     const rows = tokenRows(episodes, masksOf(episodes));
     const blocks = cut(rows, microBatching(config, "actor"), { heads: ["logprobs"], config: actorConfig });
-    const prompts = new Map(episodes.map(({ group, promptIds }) => [group, promptIds.length - 1]));
-    const responses = episodes.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
+    const prompts = new Map(episodes.map(({ group, ledger }) => [group, ledger.promptLength - 1]));
+    const responses = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
     const useful = [...prompts.values()].reduce((a, b) => a + b, responses);
     return useful / blocks.reduce((sum, block) => sum + tokensOfBlock(rows, block), 0);
   };
   let step = 0;
-  let control = klSettings(config);
+  let klControl = klSettings(config);
   return {
     async answer(): Promise<RlStep> {
       const start = performance.now();
-      const taken = await takeStep(scene, ++step, control);
+      const taken = await takeStep(rlContext, ++step, { klControl, skippedInARow: 0 });
       const seconds = (performance.now() - start) / 1000;
-      control = taken.klControl;
+      klControl = taken.klControl;
       const { metrics } = taken;
       const split = Object.entries(metrics).filter(([name]) => name.startsWith("timing_s/"));
       return {
@@ -81,7 +84,7 @@ await serve(async (input): Promise<Answers> => {
       };
     },
     async close() {
-      await player[Symbol.asyncDispose]();
+      await rollout[Symbol.asyncDispose]();
       await engine.close();
       await rm(dir, { recursive: true, force: true });
     },

@@ -111,7 +111,7 @@ describe("npm start", () => {
     expect((await readMetrics(join(out, "stopped"))).map(({ step }) => step)).toEqual([...Array(last + 2).keys()]);
 
     const fresh = await run(start("stopped", 1, "--fresh"));
-    expect(fresh.stderr).not.toContain("Going on");
+    expect(fresh.stderr).not.toContain("Resuming from");
     expect(fresh.code).toBe(0);
     expect((await readMetrics(join(out, "stopped"))).map(({ step }) => step)).toEqual([0, 1]);
   }, 360_000);

@@ -139,7 +139,7 @@ describe.skipIf(!(canMakeHosts && hasRay))(name, { timeout: 180 * SECONDS }, () 
     const third = await hosts.add();
     await third.startRay(2, quick, first);
     expect(await child.ended, child.said).toBe(0);
-    expect(child.said).toMatch(/Going on from .*global_step_/);
+    expect(child.said).toMatch(/Resuming from .*global_step_/);
     expect(await outcome("broken")).toEqual(await outcome("two-hosts"));
 
     expect(await leftovers(60, third)).toEqual([]);

@@ -8,7 +8,7 @@ import { parseOverride } from "../src/config/overrides.ts";
 import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
-import { trainRl } from "../src/train/rl/rl.ts";
+import { trainRl } from "../src/train/rl/run.ts";
 import { setLevel } from "../src/util/log.ts";
 import { sevens, type Yard } from "./rl-yard.ts";
 

@@ -16,7 +16,7 @@ import { createModel } from "../src/models/create.ts";
 import { readAll } from "../src/models/safetensors.ts";
 import { scoreSamples } from "../src/rewards/reward-model.ts";
 import { loadTokenizer } from "../src/text/tokenizer.ts";
-import { lastToken, openScorer, scoreRows } from "../src/train/reward-scorer.ts";
+import { checkScores, lastToken, scoreRows, scorerOf } from "../src/train/reward-scorer.ts";
 import { Random } from "../src/util/random.ts";
 import { Child, pause, Sandbox, tinyConfig } from "./sandbox.ts";
 
@@ -109,7 +109,8 @@ describe("a run", () => {
     const folder = box.path("whole", "global_step_24", "reward");
     const tokenizer = await loadTokenizer(folder);
     const actor = await loadTokenizer(fileURLToPath(new URL("fixtures/data/tokenizer", import.meta.url)));
-    const scorer = await openScorer(engine, folder, { maxTokens: 512 });
+    const model = await engine.open({ folder });
+    const scorer = scorerOf(model, 512);
     const samples = ["Yes please, the moon.", "No way, the moon."].map((text) => ({
       prompt: "Say moon",
       promptIds: actor.encode("anything"),
@@ -123,7 +124,7 @@ describe("a run", () => {
       truncation: "left",
     } as const;
     const [polite, rude] = await scoreSamples(scorer, samples, options);
-    await scorer.close();
+    await model.close();
     expect(polite! - rude!).toBeGreaterThan(1);
   });
 });
@@ -141,9 +142,7 @@ test("preferences that follow no rule are not learnt: held-out pairs stay at cha
 });
 
 test("a language model is no scorer", async () => {
-  await expect(openScorer(engine, box.model, { maxTokens: 64 })).rejects.toThrow(
-    /is a language model: it has no score head/,
-  );
+  await expect(checkScores(box.model)).rejects.toThrow(/is a language model: it has no score head/);
 });
 
 describe("the gradient of a step", () => {
@@ -206,9 +205,9 @@ describe.skipIf(!python)("transformers (needs Python with it)", () => {
       [5, 9, 11, 7, 30, 31],
       [5, 9, 40, 8],
     ].map((row) => Int32Array.from(row));
-    const scorer = await openScorer(engine, folder, { maxTokens: 64 });
-    const ours = await scorer.score(rows);
-    await scorer.close();
+    const model = await engine.open({ folder });
+    const ours = await scorerOf(model, 64).score(rows);
+    await model.close();
     const padded = rows.map((row) => [...row, ...Array(6 - row.length).fill(padId)]);
     const out = box.path("logits.safetensors");
     const script = fileURLToPath(new URL("python/logits.py", import.meta.url));
@@ -316,7 +315,7 @@ describe("a run killed again and again ends with the bytes of one that was not",
     }
     const last = await reward("killed", ...keys);
     expect(last).toMatchObject({ code: 0 });
-    expect(last.said).toMatch(/Going on from /);
+    expect(last.said).toMatch(/Resuming from /);
     expect(await box.outcome("killed")).toEqual(await box.outcome("unbroken"));
   });
 
@@ -327,7 +326,7 @@ describe("a run killed again and again ends with the bytes of one that was not",
     child.process.kill("SIGINT");
     expect(await child.ended).toBe(130);
     expect(child.said).toMatch(
-      /Stopped after step \d+ of 48 and saved\. The same command goes on from .*interrupted\.\n$/,
+      /Stopped after step \d+ of 48 and saved\. The same command resumes from .*interrupted\.\n$/,
     );
     expect(await reward("interrupted", ...keys)).toMatchObject({ code: 0 });
     expect(await reward("uninterrupted", ...keys)).toMatchObject({ code: 0 });

@@ -50,7 +50,7 @@ test("by kill -9, ten times in a row", { timeout: 300_000 }, async () => {
     expect([moment, ended, said]).toEqual([moment, "SIGKILL", expect.not.stringMatching(/bug|Error/)]);
     if (moment === "sampling") expect(scored).toBeGreaterThan(0);
   }
-  expect(await ppo("killed")).toMatchObject({ code: 0, said: expect.stringMatching(/Going on from /) });
+  expect(await ppo("killed")).toMatchObject({ code: 0, said: expect.stringMatching(/Resuming from /) });
   const whole = await yard.outcome("whole");
   expect(await yard.outcome("killed")).toEqual(whole);
   expect((await readdir(yard.path("killed"))).sort()).toEqual((await readdir(yard.path("whole"))).sort());
@@ -63,7 +63,7 @@ test("by Ctrl-C, which saves and exits 130", { timeout: 300_000 }, async () => {
   while (child.isRunning && (await yard.metrics("interrupted").catch(() => [])).length < 3) await pause(5);
   child.process.kill("SIGINT");
   expect(await child.ended).toBe(130);
-  const [, step] = /Stopped after step (\d+) of 24 and saved\. The same command goes on from/.exec(child.said) ?? [];
+  const [, step] = /Stopped after step (\d+) of 24 and saved\. The same command resumes from/.exec(child.said) ?? [];
   expect(await readFile(yard.path("interrupted", "latest_checkpointed_iteration.txt"), "utf8")).toBe(step);
   expect(await ppo("interrupted", seldom)).toMatchObject({ code: 0 });
   expect(await yard.outcome("interrupted")).toEqual(await yard.outcome("whole"));

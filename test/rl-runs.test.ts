@@ -206,7 +206,7 @@ describe("a mistake is one message and exit code 2", () => {
         "algorithm.filter_groups.max_num_gen_batches=2",
       ],
       isLate: true,
-      says: /After 2 rounds of sampling 0 of 4 groups have scores that differ\./,
+      says: /after 2 rounds of sampling 0 of 4 groups have scores that differ\./,
     },
     "a critic that knows fewer tokens": {
       keys: async () => {

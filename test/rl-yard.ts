@@ -9,7 +9,7 @@ import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { resolve } from "../src/config/resolve.ts";
 import { createModel } from "../src/models/create.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
-import { trainRl } from "../src/train/rl/rl.ts";
+import { trainRl } from "../src/train/rl/run.ts";
 import { setLevel } from "../src/util/log.ts";
 import { checksums, Sandbox } from "./sandbox.ts";
 

@@ -296,7 +296,10 @@ describe("starting again", () => {
   test("a finished run says so and changes nothing", async () => {
     const before = await box.outcome("first");
     const { code, said } = await box.sft("first", six, "trainer.save_freq=2");
-    expect({ code, said }).toEqual({ code: 0, said: expect.stringMatching(/^The run has all its 6 steps; .*\n$/) });
+    expect({ code, said }).toEqual({
+      code: 0,
+      said: expect.stringMatching(/^Training is already complete \(6 steps\)\. .*\n$/),
+    });
     expect(await box.outcome("first")).toEqual(before);
   });
 
@@ -319,7 +322,7 @@ describe("starting again", () => {
     const from = `trainer.resume_from_path=${box.path("first", "global_step_2")}`;
     const { code, said } = await box.sft("branch", six, "trainer.resume_mode=resume_path", from);
     expect(code).toBe(0);
-    expect(said).toMatch(/Going on from .*first\/global_step_2\. The run folder is .*branch\./);
+    expect(said).toMatch(/Resuming from .*first\/global_step_2\. The run folder is .*branch\./);
     expect((await box.outcome("branch")).files).toEqual((await box.outcome("first")).files);
     expect(await box.metrics("branch")).toEqual((await box.metrics("first")).slice(2));
   });
@@ -393,7 +396,7 @@ describe("a run killed again and again ends with the bytes of one that was not",
     }
     const last = box.startSft(run, ...all);
     expect(await last.ended).toBe(0);
-    expect(last.said).toMatch(/Going on from /);
+    expect(last.said).toMatch(/Resuming from /);
     expect(await box.outcome(run)).toEqual(await box.outcome(whole));
     expect(await checkpoints(run)).toEqual(await checkpoints(whole));
     expect((await readdir(box.path(run))).filter((name) => name.startsWith(".") || name === "run.lock")).toEqual([]);
@@ -409,7 +412,7 @@ describe("Ctrl-C", () => {
     child.process.kill("SIGINT");
     expect(await child.ended).toBe(130);
     const [, step, total] = /Stopped after step (\d+) of (\d+) and saved\./.exec(child.said) ?? [];
-    expect(child.said).toMatch(/The same command goes on from .*interrupted\.\n$/);
+    expect(child.said).toMatch(/The same command resumes from .*interrupted\.\n$/);
     expect(total).toBe("48");
     expect(await pointer("interrupted")).toBe(step);
     expect(await box.sft("interrupted", ...all)).toMatchObject({ code: 0 });

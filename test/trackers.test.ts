@@ -75,7 +75,7 @@ describe.each(verbs)("%s", (verb) => {
     expect(await killed.ended).toBe("SIGKILL");
     const again = start(setting, args);
     expect(await again.ended).toBe(0);
-    expect(again.said).toMatch(/Going on from /);
+    expect(again.said).toMatch(/Resuming from /);
     expect(await start("", argsOf(verb, `${verb}-bare`, ...keys, "trainer.logger=null")).ended).toBe(0);
     expect(await box.outcome(run)).toEqual(await box.outcome(`${verb}-bare`));
   });

@@ -82,7 +82,9 @@ function filtered(inputs: unknown, tokenizer: Tokenizer): Outputs {
   const Inputs = Prompts.extend({ max_prompt_length: z.number(), filter_overlong_prompts: z.boolean() });
   const { prompts, max_prompt_length: maxPromptLength, filter_overlong_prompts } = Inputs.parse(inputs);
   const rows = prompts.map((prompt, index) => rlRow(rowOf({ prompt, extra_info: { index } })));
-  const kept = filter_overlong_prompts ? filterOverlong(rows, tokenizer, { maxPromptLength }).rows : rows;
+  const kept = filter_overlong_prompts
+    ? filterOverlong(rows, tokenizer, { maxPromptLength }).prompts.map(({ row }) => row)
+    : rows;
   return { kept_indices: kept.map((row) => row.index) };
 }
 

@@ -11,7 +11,6 @@ import { workerCount } from "../config/ray/ray.ts";
 import type { RewardConfig } from "../config/reward/schema.ts";
 import type { SftConfig } from "../config/sft/schema.ts";
 import { Loader } from "../data/loader.ts";
-import { encodePrompt } from "../data/rl-rows.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import { resolveModel } from "../models/hub.ts";
 import { openRepo } from "../models/hub-repo.ts";
@@ -29,7 +28,7 @@ import {
 } from "../train/estimate/estimate.ts";
 import { type Probed, probe } from "../train/estimate/probe.ts";
 import { rewardPlan, rlPlan, sftPlan } from "../train/estimate/step-plan.ts";
-import { loadPrompts } from "../train/rl/setup.ts";
+import { loadPrompts } from "../train/rl/prompts.ts";
 import { loadPairs } from "../train/supervised/preference-data.ts";
 import { loadExamples } from "../train/supervised/sft-data.ts";
 import { UserError } from "../util/errors.ts";
@@ -72,21 +71,15 @@ const ppo: Verb<PpoConfig> = {
   async look(config, context) {
     const { data, trainer, actor_rollout_ref: all } = config;
     const prompts = await loadPrompts(config, context);
-    const { train, validation, tokenizer, folder } = prompts;
+    const { train, validation, folder } = prompts;
     const batchSize = config.algorithm.filter_groups.enable
       ? (data.gen_batch_size ?? data.train_batch_size)
       : data.train_batch_size;
     const seed = data.seed ?? trainer.seed;
     const loader = new Loader({ rows: train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
     const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
-    const encoding = {
-      maxPromptLength: data.max_prompt_length,
-      truncation: data.truncation,
-      extra: data.apply_chat_template_kwargs,
-      template: all.model.custom_chat_template,
-    };
     const batches = firstBatches(loader, totalSteps, data.train_batch_size * all.rollout.n).map((indices) =>
-      indices.slice(0, data.train_batch_size).map((index) => encodePrompt(train[index]!, tokenizer, encoding)),
+      indices.slice(0, data.train_batch_size).map((index) => train[index]!.ids),
     );
     const model = rewardWay(config).kind === "model" ? config.reward_model.model.path : null;
     const plan = rlPlan(

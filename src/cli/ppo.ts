@@ -12,7 +12,7 @@ export async function run(call: Call): Promise<number> {
       "trainyard ppo … algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 critic.enable=false",
     ],
     async work(config, context) {
-      const { trainRl } = await import("../train/rl/rl.ts");
+      const { trainRl } = await import("../train/rl/run.ts");
       await trainRl(config, context);
     },
   });

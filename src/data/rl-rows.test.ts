@@ -7,7 +7,16 @@ import { encodeChat } from "../text/chat-template.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { readRows, writeRows } from "./files.ts";
-import { chooseSamples, collate, encodePrompt, filterOverlong, loadRlRows, rlRow, verlFields } from "./rl-rows.ts";
+import {
+  chooseSamples,
+  collate,
+  encodePrompt,
+  filterOverlong,
+  loadRlRows,
+  type RlOptions,
+  rlRow,
+  verlFields,
+} from "./rl-rows.ts";
 import type { Row } from "./row.ts";
 
 const fixtures = join(import.meta.dirname, "../../test/fixtures/data");
@@ -113,7 +122,7 @@ describe("the length of a prompt", () => {
 
   test("is that of the templated prompt: one token too many is left out", () => {
     const kept = filterOverlong(rows, tokenizer, { maxPromptLength: lengthOf("abc") });
-    expect(kept.rows.map(({ promptText }) => promptText)).toEqual(["a", "abc"]);
+    expect(kept.prompts.map(({ row }) => row.promptText)).toEqual(["a", "abc"]);
     expect(kept).toMatchObject({ overlong: 1, refused: 0, firstRefusal: null });
   });
 
@@ -129,7 +138,8 @@ describe("the length of a prompt", () => {
     const template = "{{ raise_exception('no system here') if messages[0].role == 'system' }}{{ messages[0].content }}";
     const system = rlRow(rowOf({ prompt: [{ role: "system", content: "x" }] }));
     const kept = filterOverlong([...rows, system], tokenizer, { maxPromptLength: 100, template });
-    expect(kept).toMatchObject({ rows, overlong: 0, refused: 1 });
+    expect(kept).toMatchObject({ overlong: 0, refused: 1 });
+    expect(kept.prompts.map(({ row }) => row)).toEqual(rows);
     expect(kept.firstRefusal).toContain("train.jsonl, line 7");
     expect(kept.firstRefusal).toContain("no system here");
   });
@@ -160,7 +170,14 @@ test("columns of a batch have one entry per row, null where a row has none", () 
 });
 
 describe("prompts of files", () => {
-  const options = { maxSamples: -1, shuffle: false, seed: 1, filterOverlongPrompts: false, maxPromptLength: 512 };
+  const options: RlOptions = {
+    maxSamples: -1,
+    shuffle: false,
+    seed: 1,
+    filterOverlongPrompts: false,
+    maxPromptLength: 512,
+    truncation: "error",
+  };
 
   test("are the same from parquet and from jsonl", async () => {
     const dir = await mkdtemp(join(tmpdir(), "trainyard-rl-"));
@@ -173,15 +190,15 @@ describe("prompts of files", () => {
     const fromParquet = await loadRlRows(path, tokenizer, options);
     const fromLines = await loadRlRows(join(fixtures, "rows.jsonl"), tokenizer, options);
     await rm(dir, { recursive: true });
-    expect(fromParquet.rows.map(({ source: _, ...row }) => row)).toEqual(
-      fromLines.rows.map(({ source: _, ...row }) => row),
-    );
+    const comparable = ({ prompts }: typeof fromLines) =>
+      prompts.map(({ row: { source: _, ...row }, ids }) => ({ row, ids }));
+    expect(comparable(fromParquet)).toEqual(comparable(fromLines));
   });
 
   test("are chosen before they are filtered", async () => {
     const file = join(fixtures, "rows.jsonl");
-    const { rows } = await loadRlRows(file, tokenizer, { ...options, maxSamples: 4, filterOverlongPrompts: true });
-    expect(rows.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+    const chosen = await loadRlRows(file, tokenizer, { ...options, maxSamples: 4, filterOverlongPrompts: true });
+    expect(chosen.prompts.map(({ row }) => row.index)).toEqual([0, 1, 2, 3]);
   });
 
   test("of which none is short enough are refused with the counts", async () => {

@@ -1,8 +1,8 @@
 /**
  * Rows to sample from, in verl's schema: `prompt`, `data_source`, `ability`, `reward_model`, `extra_info`, `agent_name`.
  *
- * As in verl 0.7 the rows keep their messages and are turned to tokens when they are sampled from; here they are
- * checked, chosen (`max_samples`) and filtered by templated length (`filter_overlong_prompts`), in that order.
+ * Rows are checked, chosen (`max_samples`), turned to tokens once, and filtered by templated length
+ * (`filter_overlong_prompts`), in that order; verl 0.7 turns them to tokens each time they are sampled from.
  * Departures: a plain text is a prompt too, and an unfiltered overlong prompt obeys `data.truncation` instead of
  * breaking the batch.
  */
@@ -43,13 +43,17 @@ export type PromptTemplate = Template & { readonly tools?: readonly object[] | n
 /** `data.train_max_samples`, `data.shuffle` and `data.seed`. */
 export type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
 
-export type RlOptions = RlColumns &
-  PromptTemplate &
-  Selection & { readonly filterOverlongPrompts: boolean; readonly maxPromptLength: number };
+export type RlOptions = RlColumns & Selection & PromptEncoding & { readonly filterOverlongPrompts: boolean };
 
-/** Rows that fit, and how many were left out and why. */
+/** How a prompt becomes at most `maxPromptLength` tokens. */
+export type PromptEncoding = PromptTemplate & { readonly maxPromptLength: number; readonly truncation: Truncation };
+
+/** A row and the tokens of its prompt. */
+export type EncodedRow = { readonly row: RlRow; readonly ids: Int32Array };
+
+/** The prompts that fit, and how many were left out and why. */
 export type Filtered = {
-  readonly rows: readonly RlRow[];
+  readonly prompts: readonly EncodedRow[];
   readonly overlong: number;
   readonly refused: number;
   /** What the chat template said about the first row it refused. */
@@ -72,7 +76,7 @@ const ExtraInfo = z
   )
   .nullish();
 
-/** Read, choose, check and filter the prompts of some files. */
+/** Read, choose, check, tokenize and filter the prompts of some files. */
 export async function loadRlRows(
   paths: string | readonly string[],
   tokenizer: Tokenizer,
@@ -81,9 +85,12 @@ export async function loadRlRows(
   const firstRows = options.maxSamples > 0 && !options.shuffle ? { maxRows: options.maxSamples } : {};
   const table = await readRows(paths, firstRows);
   const rows = chooseSamples(table.rows.length, options).map((index) => rlRow(table.rows[index]!, options));
-  if (!options.filterOverlongPrompts) return { rows, overlong: 0, refused: 0, firstRefusal: null };
+  if (!options.filterOverlongPrompts) {
+    const prompts = rows.map((row) => ({ row, ids: encodePrompt(row, tokenizer, options) }));
+    return { prompts, overlong: 0, refused: 0, firstRefusal: null };
+  }
   const filtered = filterOverlong(rows, tokenizer, options);
-  if (filtered.rows.length === 0)
+  if (filtered.prompts.length === 0)
     throw new UserError(
       `Of ${rows.length} prompts none is left: ${filtered.overlong} have more than ${options.maxPromptLength} tokens ` +
         `(\`data.max_prompt_length\`), and the chat template refuses ${filtered.refused}` +
@@ -147,29 +154,26 @@ export function filterOverlong(
   tokenizer: Tokenizer,
   { maxPromptLength, ...template }: PromptTemplate & { readonly maxPromptLength: number },
 ): Filtered {
-  const kept: RlRow[] = [];
+  const prompts: EncodedRow[] = [];
   let refused = 0;
   let firstRefusal: string | null = null;
   for (const row of rows) {
     try {
-      if (promptIds(row, tokenizer, template).length <= maxPromptLength) kept.push(row);
+      const ids = promptIds(row, tokenizer, template);
+      if (ids.length <= maxPromptLength) prompts.push({ row, ids });
     } catch (error) {
       refused++;
       firstRefusal ??= `${placeOf(row.source)}: ${messageOf(error)}`;
     }
   }
-  return { rows: kept, overlong: rows.length - kept.length - refused, refused, firstRefusal };
+  return { prompts, overlong: rows.length - prompts.length - refused, refused, firstRefusal };
 }
 
 /** The tokens of a prompt, cut to `maxPromptLength` as `truncation` says. */
 export function encodePrompt(
   row: RlRow,
   tokenizer: Tokenizer,
-  {
-    maxPromptLength,
-    truncation,
-    ...template
-  }: PromptTemplate & { readonly maxPromptLength: number; readonly truncation: Truncation },
+  { maxPromptLength, truncation, ...template }: PromptEncoding,
 ): Int32Array {
   const ids = promptIds(row, tokenizer, template);
   if (ids.length > maxPromptLength && truncation === "error")

@@ -18,7 +18,7 @@ import { info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
 import * as evaluation from "./evaluate/evaluate.ts";
 import * as generation from "./generate/generate.ts";
-import * as rl from "./rl/rl.ts";
+import * as rl from "./rl/run.ts";
 import * as preference from "./supervised/reward-model.ts";
 import * as sft from "./supervised/sft.ts";
 

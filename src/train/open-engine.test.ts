@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { EngineLost } from "../engine/lost.ts";
 import { UserError } from "../util/errors.ts";
 import { setLevel } from "../util/log.ts";
-import { type Attempt, lostBehind, onEngine } from "./open-engine.ts";
+import { type Launch, lostBehind, onEngine } from "./open-engine.ts";
 
 const context = { signal: AbortSignal.any([]), env: {} };
 const lost = () => new EngineLost("Worker 1 was lost.");
@@ -10,7 +10,7 @@ const lost = () => new EngineLost("Worker 1 was lost.");
 /** Run with so many restarts; each attempt does the next of `works`. */
 async function attempts(
   most: number,
-  works: readonly ((attempt: Attempt) => Promise<void>)[],
+  works: readonly ((attempt: Launch) => Promise<void>)[],
   { signal = context.signal, resume = "disable" as const } = {},
 ) {
   const modes: string[] = [];
@@ -32,8 +32,8 @@ async function attempts(
 const fails = async () => {
   throw lost();
 };
-const savesAndFails = async ({ saved }: Attempt) => {
-  saved();
+const savesAndFails = async ({ onSaved }: Launch) => {
+  onSaved();
   throw lost();
 };
 const succeeds = async () => {};

@@ -2,8 +2,8 @@
  * The engine of a run, chosen by `trainer.engine`, and what happens when it is lost: the Ray engine's workers can be
  * killed, hang or run out of memory, and all they held is gone with them.
  *
- * `onEngine` runs a whole training run. When its engine is lost it opens another one and runs it again, from the last
- * checkpoint that it saved, as if the process had been started anew; before the first save, from where it began.
+ * `onEngine` runs a whole training run. When its engine is lost, it opens another one and launches the run again from the
+ * last checkpoint that was saved, as if the process had been restarted; before the first save, from where the run began.
  */
 import { type EngineConfig, raySettings, workerCount } from "../config/ray/ray.ts";
 import type { Engine } from "../engine/contract.ts";
@@ -36,7 +36,7 @@ export async function openEngine(
   const settings = raySettings(config, { cores: thisMachine().cores, isJoining });
   const where = settings.address ?? (isJoining ? address : null);
   info(
-    `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a Ray cluster of their own" : `the Ray cluster at ${where}`}.`,
+    `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a new Ray cluster" : `the Ray cluster at ${where}`}.`,
   );
   return new RayEngine({
     ...settings,
@@ -54,38 +54,38 @@ export function readTrainable({ trainer }: Pick<EngineConfig, "trainer">, folder
   return trainer.engine === "ray" ? readAnyConfig(folder) : readConfig(folder);
 }
 
-/** What a run is started with: an engine, and where it begins. */
-export type Attempt = {
+/** One launch of a run: the engine it runs on, and where it starts. */
+export type Launch = {
   readonly engine: Engine;
   readonly resumeMode: ResumeMode;
-  /** To be called when a checkpoint has been saved. */
-  readonly saved: () => void;
+  /** Called when a checkpoint has been saved. */
+  readonly onSaved: () => void;
 };
 
 type RunConfig = EngineConfig & { readonly trainer: { readonly resume_mode: ResumeMode } };
 
-/** Run on the engine that a config names, again and again up to `trainer.max_restarts` times if it is lost. */
+/** Run on the engine that a config names; if the engine is lost, launch again, up to `trainer.max_restarts` times. */
 export async function onEngine(
   config: RunConfig,
   context: TrainContext,
-  work: (attempt: Attempt) => Promise<void>,
+  work: (launch: Launch) => Promise<void>,
 ): Promise<void> {
   const { max_restarts: most = 0, resume_mode: resumeMode } = config.trainer;
   let hasSaved = false;
-  const saved = () => {
+  const onSaved = () => {
     hasSaved = true;
   };
   for (let restarts = 0; ; restarts++) {
     const engine = await openEngine(config, context, restarts > 0);
     try {
-      return await work({ engine, resumeMode: hasSaved ? "auto" : resumeMode, saved });
+      return await work({ engine, resumeMode: hasSaved ? "auto" : resumeMode, onSaved });
     } catch (error) {
       const lost = lostBehind(error);
       if (lost === null) throw error;
       clearStatus();
       if (restarts >= most || context.signal.aborted) throw givenUp(lost, restarts, error);
       const from = hasSaved ? "the last checkpoint" : "where the run began";
-      warn(`${lost.message} New workers go on from ${from} (restart ${restarts + 1} of ${most}).`);
+      warn(`${lost.message} New workers resume from ${from} (restart ${restarts + 1} of ${most}).`);
     } finally {
       clearStatus();
       await engine.close();
@@ -96,7 +96,7 @@ export async function onEngine(
 function givenUp(lost: EngineLost, restarts: number, cause: unknown): UserError {
   const after = restarts === 0 ? "" : ` That was after ${counted(restarts, "restart")} (\`trainer.max_restarts\`).`;
   return new UserError(
-    `${lost.message}${after} The same command goes on from the last checkpoint, or starts anew if there is none.`,
+    `${lost.message}${after} The same command resumes from the last checkpoint, or starts again if there is none.`,
     { cause },
   );
 }

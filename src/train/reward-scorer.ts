@@ -1,9 +1,9 @@
 /**
  * A reward model on an engine: token rows in, one score per row out, read after the last token.
  *
- * Sequence classification and token classification (verl's reward models) with one label score alike here.
+ * Sequence classification and token classification (verl's reward models) with one label give the same score here.
  */
-import type { Engine, ForwardOptions, Model, ModelSpec } from "../engine/contract.ts";
+import type { ForwardOptions, Model } from "../engine/contract.ts";
 import { readAnyConfig } from "../models/config.ts";
 import type { SequenceScorer } from "../rewards/reward-model.ts";
 import { UserError } from "../util/errors.ts";
@@ -22,22 +22,17 @@ export async function scoreRows(model: Model, rows: readonly Int32Array[], optio
   return outputs.map(({ scores }) => scores!.at(-1)!);
 }
 
-/** Open a checkpoint as a scorer; `close` frees its weights. A language model, which has no scores, is refused. */
-export async function openScorer(
-  engine: Engine,
-  folder: ModelSpec["folder"],
-  { maxTokens }: { maxTokens: number },
-): Promise<SequenceScorer & { close(): Promise<void> }> {
+/** Refuse a folder that has no score head: a language model. */
+export async function checkScores(folder: string): Promise<void> {
   const { head } = await readAnyConfig(folder);
-  if (head === "lm") {
-    throw new UserError(
-      `${folder} is a language model: it has no score head. Give the folder of a reward model ` +
-        "(*ForSequenceClassification or *ForTokenClassification with one label); `trainyard reward` trains one.",
-    );
-  }
-  const model = await engine.open({ folder });
-  return {
-    score: (rows) => scoreRows(model, rows, { micro: { maxTokens } }),
-    close: () => model.close(),
-  };
+  if (head !== "lm") return;
+  throw new UserError(
+    `${folder} is a language model: it has no score head. Give the folder of a reward model ` +
+      "(*ForSequenceClassification or *ForTokenClassification with one label); `trainyard reward` trains one.",
+  );
+}
+
+/** A reward model as something that scores sequences. */
+export function scorerOf(model: Model, maxTokens: number): SequenceScorer {
+  return { score: (rows) => scoreRows(model, rows, { micro: { maxTokens } }) };
 }

@@ -11,9 +11,9 @@ import type { RewardConfig } from "../../config/reward/schema.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
 import type { TokenRow } from "../../engine/contract.ts";
 import { type ModelConfig, withHead } from "../../models/config.ts";
-import { microOf } from "../course.ts";
+import { microOf } from "../micro-batching.ts";
 import { lastToken } from "../reward-scorer.ts";
-import { CHECKED, isSamplerTrusted } from "../rl/passes.ts";
+import { CHECKED, isSamplerTrusted } from "../rl/measure.ts";
 import type { Pass, Role, Sampling, StepPlan } from "./estimate.ts";
 
 /** The configs of the models that a run of reinforcement learning opens. */
@@ -50,8 +50,7 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
   const hasReference = needsReference(config);
   const isScored = models.rewardModel !== null && rewardWay(config).kind === "model";
   const isActor = (rollout.base_url ?? []).length === 0;
-  // Safe: nothing else of the scene is read.
-  const isTrusted = isSamplerTrusted({ config, player: { isActor } });
+  const isTrusted = isSamplerTrusted(config, { isActor });
   const checked = steps.map((step) => step.slice(0, CHECKED));
   const roles: (Role | null)[] = [
     { name: "actor", config: models.actor, isTrained: true },

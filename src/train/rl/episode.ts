@@ -1,46 +1,62 @@
 /**
- * An episode: one prompt, one sampled response, its score. What a step of reinforcement learning is made of.
+ * An episode: one prompt, what the policy sampled to it, and a score. A step of reinforcement learning trains on a batch
+ * of them.
  *
- * Numbers per response token come as rows of the response's length, as the algorithms want them; an engine wants
- * sequences of prompt and response together, with the prompt's part zero. `tokenRows` goes from one to the other.
+ * The tokens of an episode are a ledger (`rollout/ledger.ts`). Algorithms read rows that begin after the prompt; an
+ * engine reads whole sequences. `tokenRows` and `responseRows` convert between the two. A token is trained on where the
+ * policy drew it and the episode has a score.
  */
 import type { Rows } from "../../algos/batch.ts";
-import type { RlRow } from "../../data/rl-rows.ts";
 import type { TokenOutputs, TokenRow } from "../../engine/contract.ts";
 import { tokenRewards } from "../../rewards/placement.ts";
 import type { Score } from "../../rewards/reward.ts";
+import type { Ledger } from "../../rollout/ledger.ts";
 import { UserError } from "../../util/errors.ts";
+import type { Prompt } from "./prompts.ts";
 
 export type Episode = {
   /** Episodes of one group answer the same prompt (verl's uid). */
   readonly group: string;
   /** Which of its group it is, from 0. */
   readonly place: number;
-  readonly row: RlRow;
-  readonly promptIds: Int32Array;
-  readonly promptText: string;
-  readonly responseIds: readonly number[];
+  readonly prompt: Prompt;
+  readonly ledger: Ledger;
+  /** The response as text, as the reward reads it. */
   readonly text: string;
-  /** Of the response's tokens, as the sampler drew them. */
-  readonly logprobs: readonly number[];
-  /** Null where the reward went wrong: the episode then teaches nothing. */
+  /** Null where the reward failed: the episode is left out of training. */
   readonly score: Score | null;
 };
 
 /** An episode that has ended and is not scored yet. */
-export type Unscored = Omit<Episode, "score">;
+export type UnscoredEpisode = Omit<Episode, "score">;
 
-/** 1 for every token the policy chose; 0 throughout for an episode without a score. */
+/** How many tokens follow the prompt: what the policy drew and what was put between. */
+export const responseLength = ({ ledger }: Pick<Episode, "ledger">): number => ledger.ids.length - ledger.promptLength;
+
+/** The tokens that follow the prompt. */
+export const responseIds = ({ ledger }: Pick<Episode, "ledger">): Int32Array =>
+  ledger.ids.subarray(ledger.promptLength);
+
+/** The log-probs that tokens after the prompt were drawn with; 0 where the policy did not draw the token. */
+export const rolloutLogprobsOf = (episodes: readonly Episode[]): Float64Array[] =>
+  episodes.map(({ ledger }) => ledger.logprobs.subarray(ledger.promptLength));
+
+/** 1 for every token that the policy drew; 0 throughout for an episode without a score. */
 export const masksOf = (episodes: readonly Episode[]): Uint8Array[] =>
-  episodes.map(({ responseIds, score }) => new Uint8Array(responseIds.length).fill(score === null ? 0 : 1));
-
-/** What the reward gave for each token. */
-export const scoresOf = (episodes: readonly Episode[]): Float64Array[] =>
-  episodes.map(({ score, responseIds }) =>
-    score === null ? new Float64Array(responseIds.length) : tokenRewards(score, responseIds.length),
+  episodes.map(({ ledger, score }) =>
+    score === null
+      ? new Uint8Array(ledger.ids.length - ledger.promptLength)
+      : ledger.drawn.subarray(ledger.promptLength),
   );
 
-/** An episode without a score is a group of its own, so that it does not move the mean of the others. */
+/** The reward of each token. */
+export const scoresOf = (episodes: readonly Episode[]): Float64Array[] =>
+  episodes.map((episode) => {
+    const length = responseLength(episode);
+    return episode.score === null ? new Float64Array(length) : tokenRewards(episode.score, length);
+  });
+
+/** An episode without a score is a group of its own, so that it does not change the mean of the others. */
 export const groupsOf = (episodes: readonly Episode[]): string[] =>
   episodes.map(({ group, score }, i) => (score === null ? `${group} (no score ${i})` : group));
 
@@ -71,39 +87,33 @@ function numberIn(score: Score, key: string): number {
   );
 }
 
-/** Sequences for an engine: `mask` and `extra` have one row per episode, of its response's length. */
+/** Sequences for an engine: `mask` and `extra` have one row per episode, which begins after its prompt. */
 export function tokenRows(
   episodes: readonly Episode[],
   mask: Rows,
-  extra: Readonly<Record<string, Rows | undefined>> = {},
+  extra: Readonly<Record<string, Rows>> = {},
 ): TokenRow[] {
-  return episodes.map(({ promptIds, responseIds }, i) => {
-    const start = promptIds.length;
+  return episodes.map(({ ledger: { ids, promptLength } }, i) => {
     const whole = (values: ArrayLike<number>) => {
-      const row = new Float32Array(start + responseIds.length);
-      row.set(values, start);
+      const row = new Float32Array(ids.length);
+      row.set(values, promptLength);
       return row;
     };
-    const ids = new Int32Array(start + responseIds.length);
-    ids.set(promptIds);
-    ids.set(responseIds, start);
-    const given = Object.entries(extra).flatMap(([name, rows]) =>
-      rows === undefined ? [] : [[name, whole(rows[i]!)] as const],
-    );
+    const given = Object.entries(extra).map(([name, rows]) => [name, whole(rows[i]!)] as const);
     return { ids, mask: whole(mask[i]!), extra: Object.fromEntries(given) };
   });
 }
 
-/** The response's part of what an engine computed. */
+/** The part after the prompt of what an engine computed. */
 export function responseRows(
   episodes: readonly Episode[],
   outputs: readonly TokenOutputs[],
   head: keyof TokenOutputs,
 ): Float32Array[] {
-  return outputs.map((output, i) => output[head]!.subarray(episodes[i]!.promptIds.length));
+  return outputs.map((output, i) => output[head]!.subarray(episodes[i]!.ledger.promptLength));
 }
 
-/** The mean of the counted entries; 0 where none is. */
+/** The mean of the counted entries; 0 where there is none. */
 export function meanOver(rows: Rows, mask: Rows): number {
   let [sum, count] = [0, 0];
   rows.forEach((row, i) => {

@@ -1,12 +1,10 @@
 /**
- * What scores a run's responses: a function of the user's, a built-in scorer, a reward model that runs here, or a judge
- * or service behind an address. Whichever it is, a sample goes in and a score comes out, treated as the reward manager
- * says.
+ * What scores the episodes of a run: a function of the user, a built-in scorer, a reward model of the run, or a judge or
+ * service behind an address. In each case an episode goes in and a score comes out, adjusted by the reward manager.
  */
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { managerSettings, microBatching, rewardWay } from "../../config/ppo/settings.ts";
-import type { Engine } from "../../engine/contract.ts";
-import { readAnyConfig } from "../../models/config.ts";
+import type { Model } from "../../engine/contract.ts";
 import { judgeReward } from "../../rewards/judge.ts";
 import { describeFailure } from "../../rewards/outcome.ts";
 import type { Score } from "../../rewards/reward.ts";
@@ -14,24 +12,29 @@ import { type RewardModelOptions, type SequenceScorer, scoreSamples } from "../.
 import { openRewards, type Scorer } from "../../rewards/rewards.ts";
 import { serviceReward } from "../../rewards/service.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
-import { UserError } from "../../util/errors.ts";
+import { invariant, UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
-import { openScorer } from "../reward-scorer.ts";
+import { scorerOf } from "../reward-scorer.ts";
 import { fetchModel } from "../supervised/sft-data.ts";
-import type { Unscored } from "./episode.ts";
+import { responseIds, responseLength, type UnscoredEpisode } from "./episode.ts";
 
 export type Scoring = {
-  /** Null where the reward went wrong, within the error budget. */
-  score(sample: Unscored, signal?: AbortSignal): Promise<Score | null>;
-  /** All samples of a round have ended: those that are scored together can be. */
+  /** Null where the reward failed, within the error budget. */
+  score(episode: UnscoredEpisode, signal?: AbortSignal): Promise<Score | null>;
+  /** Called when all episodes of a round have ended: a reward model scores them together. */
   endRound(): void;
   close(): Promise<void>;
 };
 
-type Needs = { readonly config: PpoConfig; readonly engine: Engine; readonly tokenizer: Tokenizer };
+type Needs = {
+  readonly config: PpoConfig;
+  readonly tokenizer: Tokenizer;
+  /** Present where the config asks for one. */
+  readonly rewardModel: Model | undefined;
+};
 
-/** Load what scores. */
+/** Open what the config says that scores. */
 export async function openScoring(needs: Needs, context: TrainContext): Promise<Scoring> {
   const manage = managerSettings(needs.config);
   const way = rewardWay(needs.config);
@@ -49,9 +52,9 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
       closing.abort();
       await scoring.close();
     },
-    async score(sample, signal) {
-      const score = await scoring.score(sample, signal);
-      return score && manage(score, sample.responseIds.length);
+    async score(episode, signal) {
+      const score = await scoring.score(episode, signal);
+      return score && manage(score, responseLength(episode));
     },
   };
 }
@@ -101,18 +104,19 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
     ...(manager.name === "rate_limited" ? { rateLimit } : {}),
   });
   return {
-    async score({ row, promptText, text, responseIds }, signal) {
+    async score(episode, signal) {
+      const { row, text: promptText } = episode.prompt;
       const input = {
         dataSource: row.dataSource,
         prompt: promptText,
-        response: text,
+        response: episode.text,
         extraInfo: row.extraInfo,
         groundTruth: row.rewardModel?.ground_truth,
-        responseLength: responseIds.length,
+        responseLength: responseLength(episode),
         row: row.source.row,
       };
       const { score, failure } = await rewards.score(input, signal);
-      if (failure !== undefined) warn(`${describeFailure(failure)}. The sample teaches nothing.`);
+      if (failure !== undefined) warn(`${describeFailure(failure)}. The sample is left out of training.`);
       return score ?? null;
     },
     endRound: () => undefined,
@@ -120,41 +124,37 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
   };
 }
 
-async function modelScoring({ config, engine, tokenizer }: Needs, context: TrainContext): Promise<Scoring> {
+async function modelScoring({ config, tokenizer, rewardModel }: Needs, context: TrainContext): Promise<Scoring> {
   const { model, max_length: maxLength } = config.reward_model;
-  if (model.path === null) {
-    throw new UserError("`reward_model.enable` is true, and `reward_model.model.path` names no model. Set it.");
-  }
-  const folder = await fetchModel(model.path, context);
-  const { maxPositions, raw } = await readAnyConfig(folder);
+  invariant(rewardModel !== undefined && model.path !== null, "a run that is scored by a reward model has opened one");
+  const { maxPositions, raw } = rewardModel.config;
   const micro = microBatching(config, "reward_model");
   const options: RewardModelOptions = {
-    tokenizer: await loadTokenizer(folder),
+    tokenizer: await loadTokenizer(await fetchModel(model.path, context)),
     inputTokenizer: model.input_tokenizer === null ? null : tokenizer,
     padId: typeof raw.pad_token_id === "number" ? raw.pad_token_id : null,
     maxLength: maxLength ?? maxPositions,
     truncation: "left",
   };
   const maxTokens = "maxTokens" in micro ? micro.maxTokens : micro.rows * options.maxLength;
-  const scorer = await openScorer(engine, folder, { maxTokens });
-  return { ...byRound(scorer, options), close: () => scorer.close() };
+  return { ...byRound(scorerOf(rewardModel, maxTokens), options), close: async () => undefined };
 }
 
 /**
- * The samples of a round are scored together, in an order of their own. What stands beside a sample in a batch moves its
- * score by rounding, so batches of what happens to have ended would make two runs of one seed differ.
+ * The episodes of a round are scored together, in a fixed order. The score of a sequence depends, by rounding, on the
+ * batch it is computed in, so batches of what happened to end first would make two runs of one seed differ.
  */
 function byRound(scorer: SequenceScorer, options: RewardModelOptions): Pick<Scoring, "score" | "endRound"> {
-  type Waiting = { readonly sample: Unscored; readonly done: PromiseWithResolvers<Score> };
+  type Waiting = { readonly episode: UnscoredEpisode; readonly done: PromiseWithResolvers<Score> };
   let waiting: Waiting[] = [];
-  const flush = async () => {
-    const batch = waiting.sort((a, b) => inOrder(a.sample, b.sample));
+  const scoreAll = async () => {
+    const batch = waiting.sort((a, b) => inOrder(a.episode, b.episode));
     waiting = [];
     try {
-      const samples = batch.map(({ sample: { row, promptIds, responseIds } }) => ({
-        prompt: row.promptText ?? row.prompt,
-        promptIds,
-        responseIds,
+      const samples = batch.map(({ episode }) => ({
+        prompt: episode.prompt.row.promptText ?? episode.prompt.row.prompt,
+        promptIds: episode.prompt.ids,
+        responseIds: responseIds(episode),
       }));
       const scores = await scoreSamples(scorer, samples, options);
       for (const [i, { done }] of batch.entries()) done.resolve({ score: scores[i]!, extra: {} });
@@ -163,14 +163,14 @@ function byRound(scorer: SequenceScorer, options: RewardModelOptions): Pick<Scor
     }
   };
   return {
-    score(sample) {
+    score(episode) {
       const done = Promise.withResolvers<Score>();
-      waiting.push({ sample, done });
+      waiting.push({ episode, done });
       return done.promise;
     },
-    endRound: () => void flush(),
+    endRound: () => void scoreAll(),
   };
 }
 
-const inOrder = (a: Unscored, b: Unscored): number =>
+const inOrder = (a: UnscoredEpisode, b: UnscoredEpisode): number =>
   a.group === b.group ? a.place - b.place : a.group < b.group ? -1 : 1;

@@ -1,53 +1,73 @@
 /** Validation: every prompt of the validation files answered and scored, with verl's metric names. */
 import { type Info, validationMetrics } from "../../algos/metrics/validation-metrics.ts";
 import { samplingSettings } from "../../config/ppo/settings.ts";
-import type { RlRow } from "../../data/rl-rows.ts";
 import { rewardColumns } from "../../rewards/placement.ts";
-import type { NewGroup } from "../../run/rollouts.ts";
 import { chooseSamples, dumpSamples, type Sample } from "../../track/samples.ts";
-import type { Tracker } from "../../track/tracker.ts";
 import { UserError } from "../../util/errors.ts";
-import type { Progress } from "../progress.ts";
+import { Clock } from "../clock.ts";
+import type { TrainingRun } from "../with-run.ts";
+import { type Best, betterBest } from "./best.ts";
+import type { RlContext } from "./context.ts";
 import type { Episode } from "./episode.ts";
-import { type Player, rollOut } from "./rollouts.ts";
-import { rolloutGroups, watchedRows } from "./watch.ts";
+import { produceAll } from "./produce.ts";
+import { rolloutGroups, rowsToLog } from "./rollout-log.ts";
 
-type Validation = {
+type At = {
   readonly step: number;
-  readonly progress: Progress;
-  readonly tracker: Tracker;
+  /** The best validation so far. */
+  readonly best: Best | null;
+  /** Ends the sampling. */
   readonly signal: AbortSignal;
 };
 
-type Validated = { readonly metrics: Record<string, number>; readonly rollouts: NewGroup[] };
+type Validated = { readonly metrics: Record<string, number>; readonly best: Best | null };
 
-/** Answer and score the rows; the metrics are those of `val-core/…` and `val-aux/…`. */
-export async function validate(player: Player, rows: readonly RlRow[], at: Validation): Promise<Validated> {
-  const { step, progress, tracker, signal } = at;
-  const { trainer, actor_rollout_ref: all } = player.config;
-  const episodes = await rollOut(player, rows, {
-    sampling: samplingSettings(player.config, "val"),
-    n: all.rollout.val_kwargs.n,
+/** Validate a step of a run: its metrics, what people look at, and the best model so far. */
+export async function validate(context: RlContext, run: TrainingRun, { step, best, signal }: At): Promise<Validated> {
+  const { trainer } = context.config;
+  const clock = new Clock();
+  const episodes = await answerAll(context, step, signal);
+  const samples = samplesOf(episodes);
+  const { log_val_generations: shown, validation_data_dir: dumps } = trainer;
+  if (shown > 0) run.trackers.logSamples(step, chooseSamples(samples, shown));
+  if (dumps !== null) await dumpSamples(dumps, step, samples);
+  const metrics = metricsOf(episodes);
+  if (trainer.logged_tokens > 0 && step > (run.start?.step ?? -1)) {
+    // The same prompts every time, so that their answers can be compared.
+    const logged = rowsToLog(context.config, episodes, "validation");
+    await run.folder.logRollouts(step, "val", rolloutGroups(episodes, { logged }, context.rollout));
+  }
+  const better = trainer.best_metric === null ? null : betterBest(trainer.best_metric, { step, metrics, best });
+  if (better !== null) await run.folder.saveBest((dir) => context.roles.actor.save(dir), better);
+  return { metrics: { ...metrics, "timing_s/testing": clock.seconds().step }, best: better ?? best };
+}
+
+/** The scored responses to all validation prompts. */
+async function answerAll(context: RlContext, step: number, signal: AbortSignal): Promise<Episode[]> {
+  const { config, prompts, rollout, progress } = context;
+  const episodes = await produceAll(rollout, prompts.validation, {
+    sampling: samplingSettings(config, "val"),
+    n: config.actor_rollout_ref.rollout.val_kwargs.n,
     round: `validation ${step}`,
+    version: step,
     signal,
     say: (what) => progress.say(`validation: ${what}`),
   });
   const scored = episodes.filter(({ score }) => score !== null);
-  if (scored.length === 0)
-    throw new UserError("No response of the validation could be scored; see the warnings above.");
-  const samples = samplesOf(scored);
-  if (trainer.log_val_generations > 0) tracker.logSamples(step, chooseSamples(samples, trainer.log_val_generations));
-  if (trainer.validation_data_dir !== null) await dumpSamples(trainer.validation_data_dir, step, samples);
-  const columns = rewardColumns(scored.map(({ score }) => score!));
+  if (scored.length > 0) return scored;
+  throw new UserError("No response of the validation could be scored; see the warnings above.");
+}
+
+/** The metrics `val-core/…` and `val-aux/…`. */
+function metricsOf(episodes: readonly Episode[]): Record<string, number> {
+  const columns = rewardColumns(episodes.map(({ score }) => score!));
   const infos = Object.entries(columns).filter((entry): entry is [string, Info[]] => entry[1].every(isInfo));
   const metrics = validationMetrics({
-    dataSources: scored.map(({ row }) => row.dataSource),
-    uids: scored.map(({ group }) => group),
-    infos: { reward: scored.map(({ score }) => score!.score), ...Object.fromEntries(infos) },
+    dataSources: episodes.map(({ prompt }) => prompt.row.dataSource),
+    uids: episodes.map(({ group }) => group),
+    infos: { reward: episodes.map(({ score }) => score!.score), ...Object.fromEntries(infos) },
   });
-  // The same prompts every time, so that their answers can be compared.
-  const watched = trainer.logged_tokens > 0 ? watchedRows(player.config, scored, "validation") : [];
-  return { metrics: { ...metrics }, rollouts: rolloutGroups(scored, { watched }, player) };
+  return { ...metrics };
 }
 
 const isInfo = (value: unknown): value is Info =>
@@ -55,8 +75,8 @@ const isInfo = (value: unknown): value is Info =>
 
 /** Episodes as people read them. */
 export function samplesOf(episodes: readonly Episode[]): Sample[] {
-  return episodes.map(({ promptText, text, score, row }) => ({
-    input: promptText,
+  return episodes.map(({ prompt: { text: input, row }, text, score }) => ({
+    input,
     output: text,
     score: score?.score ?? Number.NaN,
     gts: row.rewardModel?.ground_truth ?? null,

@@ -18,7 +18,7 @@ import { readTrainable } from "../open-engine.ts";
 import { lastToken, scoreRows } from "../reward-scorer.ts";
 import { loadPairs } from "./preference-data.ts";
 import { fetchModel } from "./sft-data.ts";
-import { learnRows } from "./supervised.ts";
+import { trainRows } from "./supervised.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainReward(config: RewardConfig, context: TrainContext): Promise<void> {
@@ -26,7 +26,7 @@ export async function trainReward(config: RewardConfig, context: TrainContext): 
   const modelConfig = await readTrainable(config, folder); // before all the pairs are read
   const pairs = await loadPairs(config, { folder, model: modelConfig }, context);
   const { train, validation, tokenizerFolder, fingerprint } = pairs;
-  await learnRows<PreferencePair>(
+  await trainRows<PreferencePair>(
     config,
     {
       verb: "reward",

@@ -7,7 +7,7 @@ import { div, mul, neg, sum } from "../../graph/ops.ts";
 import type { TrainContext } from "../context.ts";
 import { readTrainable } from "../open-engine.ts";
 import { fetchModel, loadExamples } from "./sft-data.ts";
-import { learnRows } from "./supervised.ts";
+import { trainRows } from "./supervised.ts";
 
 /** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
 const sftLoss: TokenLoss = {
@@ -22,7 +22,7 @@ export async function trainSft(config: SftConfig, context: TrainContext): Promis
   const folder = await fetchModel(config.model.path, context);
   await readTrainable(config, folder); // a model that cannot be trained says so before all the rows are read
   const { train, validation, tokenizerFolder, fingerprint } = await loadExamples(config, folder, context);
-  await learnRows<TokenRow>(
+  await trainRows<TokenRow>(
     config,
     {
       verb: "sft",

@@ -1,9 +1,9 @@
 /**
  * The loop of supervised runs: batches of rows, one optimizer step each, validation, checkpoints.
  *
- * `learnOn` is the whole run, read downwards; what is learnt of a row is its caller's. A run that is killed at any
- * moment and started again goes on from its last checkpoint and ends with the same weights and metrics, byte for byte:
- * the order of rows depends on the seed, the arithmetic on the rows, and metrics past the checkpoint are written anew.
+ * `takeSteps` is the loop, read downwards; what is learnt from a batch belongs to the task. A run that is killed at any
+ * moment and started again resumes from its last checkpoint and ends with the same weights and metrics, byte for byte:
+ * the order of rows depends on the seed, the arithmetic on the rows, and metrics past the checkpoint are written again.
  */
 import { join } from "node:path";
 import { z } from "zod";
@@ -11,20 +11,21 @@ import { rowSharding } from "../../config/ray/ray.ts";
 import type { RewardConfig } from "../../config/reward/schema.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
 import { Loader } from "../../data/loader.ts";
-import type { ForwardOptions, Model, ModelSpec, TokenRow } from "../../engine/contract.ts";
-import { learningRate } from "../../nn/schedule.ts";
+import type { Engine, ForwardOptions, Model, ModelSpec, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
-import { claimRun } from "../../run/run.ts";
+import { checkpointPath } from "../../run/names.ts";
 import { UserError } from "../../util/errors.ts";
 import { counted, formatCount } from "../../util/format.ts";
-import { clearStatus, info } from "../../util/log.ts";
+import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
-import { microOf, sayFinished, saySkipped, sayStart, sayStopped, scheduleOf, trackRun } from "../course.ts";
-import { type Attempt, onEngine } from "../open-engine.ts";
-import { Progress } from "../progress.ts";
+import { microOf } from "../micro-batching.ts";
+import { onEngine } from "../open-engine.ts";
+import { optimizerStep } from "../optimizer.ts";
+import { warnSkipped } from "../skipped-updates.ts";
+import { type TrainingRun, withRun } from "../with-run.ts";
 
-/** What a run learns, and from what. */
-export type Subject<Row> = {
+/** What a supervised run trains, and on what. */
+export type SupervisedTask<Row> = {
   readonly verb: "sft" | "reward";
   /** The folder of the model in a checkpoint. */
   readonly role: "actor" | "reward";
@@ -60,109 +61,118 @@ const State = z.object({
 type State = z.infer<typeof State>;
 
 /** Train to the end, or until the signal is aborted. */
-export async function learnRows<Row>(
+export async function trainRows<Row>(
   config: SftConfig | RewardConfig,
-  subject: Subject<Row>,
+  task: SupervisedTask<Row>,
   context: TrainContext,
 ): Promise<void> {
-  await onEngine(config, context, (attempt) => learnOn(attempt, config, subject, context));
+  const { trainer, data } = config;
+  await onEngine(config, context, (launch) => {
+    const rows = task.train.length;
+    const batchSize = data.train_batch_size;
+    const loader = new Loader({ rows, batchSize, shuffle: true, seed: trainer.seed, dropLast: true });
+    const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
+    const plan = {
+      totalSteps,
+      keep: trainer.max_ckpt_to_keep,
+      modelDir: (checkpoint: string) => modelDir(task, checkpoint),
+      open: (start: Checkpoint | null) => open(config, task, { loader, start, engine: launch.engine }),
+      announce: ({ model }: Opened) => announce(config, model, task, totalSteps),
+      train: (opened: Opened, run: TrainingRun) => takeSteps(config, task, { ...opened, loader }, run),
+    };
+    return withRun(launch, config, plan, context);
+  });
 }
 
-async function learnOn<Row>(
-  { engine, resumeMode, saved }: Attempt,
+type Opened = AsyncDisposable & { readonly model: Model; readonly state: State };
+type Opening = { readonly loader: Loader; readonly start: Checkpoint | null; readonly engine: Engine };
+
+async function open<Row>(
   config: SftConfig | RewardConfig,
-  subject: Subject<Row>,
-  { signal, env }: TrainContext,
+  task: SupervisedTask<Row>,
+  { loader, start, engine }: Opening,
+): Promise<Opened> {
+  const state = stateAt(start, task, loader);
+  const spec: ModelSpec = { ...task.model, sharding: rowSharding(config) };
+  const model = await engine.open(start === null ? spec : { ...spec, folder: modelDir(task, start.dir) });
+  if (start !== null) await model.loadOptimizer(optimizerDir(modelDir(task, start.dir)));
+  return { model, state, [Symbol.asyncDispose]: async () => undefined }; // the engine closes its models
+}
+
+type Training = { readonly model: Model; readonly state: State; readonly loader: Loader };
+
+/** Learn a batch, validate, log, save; again for every step. */
+async function takeSteps<Row>(
+  config: SftConfig | RewardConfig,
+  task: SupervisedTask<Row>,
+  { model, state: initial, loader }: Training,
+  run: TrainingRun,
 ): Promise<void> {
-  const { train, validation, fingerprint } = subject;
-  const { seed, test_freq: testFreq, save_freq: saveFreq } = config.trainer;
-  const batchSize = config.data.train_batch_size;
-  const loader = new Loader({ rows: train.length, batchSize, shuffle: true, seed, dropLast: true });
-  const totalSteps = config.trainer.total_training_steps ?? config.trainer.total_epochs * loader.batchesPerEpoch;
-  const schedule = scheduleOf(config.optim, totalSteps);
-  const { betas, weight_decay: weightDecay, clip_grad: maxNorm } = config.optim;
-  const modelDir = (checkpoint: string) => join(checkpoint, subject.role);
-  const optimizerDir = (checkpoint: string) => join(modelDir(checkpoint), "optimizer");
-
-  const { default_local_dir: dir, resume_from_path: resumeFromPath } = config.trainer;
-  await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: config.trainer.max_ckpt_to_keep });
-  const { start } = claim;
-  if (start !== null && start.step >= totalSteps) return sayFinished(start.step, totalSteps, modelDir(start.dir));
-  const state = stateAt(start, subject, loader);
-  const spec: ModelSpec = { ...subject.model, sharding: rowSharding(config) };
-  await engine.checkFolder?.(claim.dir);
-  const model = await engine.open(start === null ? spec : { ...spec, folder: modelDir(start.dir) });
-  if (start !== null) await model.loadOptimizer(optimizerDir(start.dir));
-  // Before the run begins: a tracker that refuses costs an earlier run nothing.
-  await using trackers = await trackRun(config, { start, totalSteps, env });
-  const run = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
-  announce(config, model, { ...subject, totalSteps });
-  sayStart(start, dir);
-
-  let { totalTokens, skippedSteps } = state;
-  let measured: Record<string, number> | null = null;
-  const firstStep = (start?.step ?? 0) + 1;
-  using progress = new Progress(firstStep, totalSteps);
+  const { progress, totalSteps, signal } = run;
   const pass = (name: string): ForwardOptions => ({
     micro: microOf(config.data),
     onMicroBatch: progress.phase(name),
   });
-  for (let step = firstStep; step <= totalSteps; step++) {
-    const { indices, isEpochEnd } = loader.next();
-    const lr = learningRate(schedule, step - 1);
-
+  const write = async (dir: string) => {
+    const folder = modelDir(task, dir);
+    await model.save(folder);
+    await task.finish?.(folder);
+    await model.saveOptimizer(optimizerDir(folder));
+  };
+  let state = initial;
+  let validated: Record<string, number> | null = null;
+  for (let step = run.firstStep; step <= totalSteps; step++) {
     progress.begin(step);
-    const batch = indices.map((index) => train[index]!);
-    const learnt = await subject.learn(model, batch, { pass });
-    const { gradNorm, isSkipped } = await model.step({ lr, betas, eps: 1e-8, weightDecay, maxNorm });
-    if (isSkipped) saySkipped(step, gradNorm, ++skippedSteps);
+    const { indices, isEpochEnd } = loader.next();
+    const batch = indices.map((index) => task.train[index]!);
+    const learnt = await task.learn(model, batch, { pass });
+    const optimizer = optimizerStep(config.optim, { step, totalSteps, maxNorm: config.optim.clip_grad });
+    const { gradNorm, isSkipped } = await model.step(optimizer);
     const tokens = learnt.rows.reduce((total, row) => total + row.ids.length, 0);
-    totalTokens += tokens;
-    const timings = progress.trained(tokens);
-    const metrics: Record<string, number> = {
-      ...learnt.metrics,
-      "train/grad_norm": gradNorm,
-      "train/lr": lr,
-      "train/global_tokens": tokens,
-      "train/total_tokens(B)": totalTokens / 1e9,
-      "train/skipped_steps": skippedSteps,
+    state = {
+      ...state,
+      loader: loader.state(),
+      totalTokens: state.totalTokens + tokens,
+      skippedSteps: state.skippedSteps + (isSkipped ? 1 : 0),
     };
+    if (isSkipped) warnSkipped(step, gradNorm, state.skippedSteps);
+    const timings = progress.trained(tokens);
+    const metrics = { ...learnt.metrics, ...stepMetrics({ gradNorm, lr: optimizer.lr, tokens, state }) };
 
-    // Whether a step is validated does not depend on an interrupt: the metrics are to be those of an unbroken run.
+    // Whether a step is validated does not depend on an interrupt: the metrics are those of a run without one.
     const isDue = (every: number | "after_each_epoch") =>
       step === totalSteps || (every === "after_each_epoch" ? isEpochEnd : every > 0 && step % every === 0);
-    if (validation.length > 0 && isDue(testFreq)) {
-      measured = await subject.measure(model, validation, pass("validating"));
-      Object.assign(metrics, measured);
+    if (task.validation.length > 0 && isDue(config.trainer.test_freq)) {
+      validated = await task.measure(model, task.validation, pass("validating"));
+      Object.assign(metrics, validated);
     }
     progress.end();
-    await run.logMetrics(step, { ...metrics, ...timings });
-    trackers.log(step, { ...metrics, ...timings });
-
+    await run.log(step, { ...metrics, ...timings });
     const isStopping = signal.aborted;
-    if (isStopping || isDue(saveFreq)) {
-      progress.say("saving");
-      const save = async (folder: string) => {
-        await model.save(modelDir(folder));
-        await subject.finish?.(modelDir(folder));
-        await model.saveOptimizer(optimizerDir(folder));
-      };
-      const after: State = { verb: subject.verb, loader: loader.state(), fingerprint, totalTokens, skippedSteps };
-      await run.saveCheckpoint(step, save, after);
-      saved();
-    }
-    if (!isStopping) continue;
-    await trackers.close("stopped");
-    return sayStopped(step, totalSteps, run.dir);
+    if (isStopping || isDue(config.trainer.save_freq)) await run.save(step, write, state);
+    if (isStopping) return await run.stop(step);
   }
-  await trackers.close("finished");
-  clearStatus();
-  if (measured !== null) subject.conclude?.(measured);
-  info(`Done: ${counted(totalSteps, "step")}. The model is in ${modelDir(join(run.dir, `global_step_${totalSteps}`))}`);
+  await run.finish();
+  if (validated !== null) task.conclude?.(validated);
+  const saved = modelDir(task, checkpointPath(run.folder.dir, totalSteps));
+  info(`Done: ${counted(totalSteps, "step")}. The model is in ${saved}`);
 }
 
+type Taken = { readonly gradNorm: number; readonly lr: number; readonly tokens: number; readonly state: State };
+
+const stepMetrics = ({ gradNorm, lr, tokens, state }: Taken): Record<string, number> => ({
+  "train/grad_norm": gradNorm,
+  "train/lr": lr,
+  "train/global_tokens": tokens,
+  "train/total_tokens(B)": state.totalTokens / 1e9,
+  "train/skipped_steps": state.skippedSteps,
+});
+
+const modelDir = ({ role }: Pick<SupervisedTask<never>, "role">, checkpoint: string): string => join(checkpoint, role);
+const optimizerDir = (role: string): string => join(role, "optimizer");
+
 /** Where a run starts; a checkpoint of another verb or of other rows is refused. */
-function stateAt<Row>(start: Checkpoint | null, { verb, fingerprint }: Subject<Row>, loader: Loader): State {
+function stateAt<Row>(start: Checkpoint | null, { verb, fingerprint }: SupervisedTask<Row>, loader: Loader): State {
   if (start === null) return { verb, loader: null, fingerprint, totalTokens: 0, skippedSteps: 0 };
   const { data } = State.safeParse(start.state);
   if (data?.verb !== verb) {
@@ -178,10 +188,12 @@ function stateAt<Row>(start: Checkpoint | null, { verb, fingerprint }: Subject<R
   );
 }
 
-type Course<Row> = Pick<Subject<Row>, "train" | "validation" | "noun"> & { readonly totalSteps: number };
-
-function announce<Row>(config: SftConfig | RewardConfig, model: Model, course: Course<Row>): void {
-  const { train, validation, noun, totalSteps } = course;
+function announce<Row>(
+  config: SftConfig | RewardConfig,
+  model: Model,
+  { train, validation, noun }: SupervisedTask<Row>,
+  totalSteps: number,
+): void {
   const rows = `${counted(train.length, noun)}${validation.length > 0 ? `, ${formatCount(validation.length)} to validate on` : ""}`;
   const size = `${model.config.family}, ${formatCount(model.parameterCount)} parameters`;
   const steps = `${counted(totalSteps, "step")} of ${config.data.train_batch_size}`;

@@ -5,9 +5,10 @@ import { parseOverride } from "../../config/overrides.ts";
 import { ppoSchema } from "../../config/ppo/schema.ts";
 import { resolve } from "../../config/resolve.ts";
 import { rlRow } from "../../data/rl-rows.ts";
+import { singleTurn } from "../../rollout/ledger.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
-import type { Episode } from "./episode.ts";
-import { rolloutGroups, watchedRows } from "./watch.ts";
+import { type Episode, responseLength } from "./episode.ts";
+import { rolloutGroups, rowsToLog } from "./rollout-log.ts";
 
 const keys = ["data.train_files=a.jsonl", "actor_rollout_ref.model.path=m"].map(parseOverride);
 const { config: defaults } = resolve(ppoSchema, [keys], { home: "/", env: {} });
@@ -25,21 +26,18 @@ const rowOf = (index: number) => {
 function episodesOf(groups: readonly (readonly number[])[]): Episode[] {
   const all = groups.flatMap((lengths, group) =>
     lengths.map((length, place): Episode => {
-      const responseIds = Array.from({ length }, (_, i) => 4 + ((group + place + i) % 10));
+      const ids = Array.from({ length }, (_, i) => 4 + ((group + place + i) % 10));
       return {
         group: `step 1/${group}`,
         place,
-        row: rowOf(group),
-        promptIds: Int32Array.of(4),
-        promptText: `${group}:`,
-        responseIds,
-        text: responseIds.map((id) => id - 4).join(""),
-        logprobs: responseIds.map((id) => -id),
+        prompt: { row: rowOf(group), ids: Int32Array.of(4), text: `${group}:` },
+        ledger: singleTurn([4], { ids, logprobs: ids.map((id) => -id), finishReason: "stop" }, 0),
+        text: ids.map((id) => id - 4).join(""),
         score: { score: place, extra: { length } },
       };
     }),
   );
-  return all.sort((a, b) => a.responseIds.length - b.responseIds.length);
+  return all.sort((a, b) => responseLength(a) - responseLength(b));
 }
 
 const groupsOf = fc.array(fc.array(fc.integer({ min: 0, max: 20 }), { minLength: 1, maxLength: 4 }), {
@@ -47,19 +45,19 @@ const groupsOf = fc.array(fc.array(fc.integer({ min: 0, max: 20 }), { minLength:
   maxLength: 8,
 });
 
-describe("the episodes that are watched", () => {
-  test("are whole groups of at most so many tokens, one group at least, and all where they fit", () => {
+describe("the episodes that are logged", () => {
+  test("are whole groups up to the limit of tokens, at least one group, and all where they fit", () => {
     const property = fc.property(groupsOf, fc.nat(200), fc.nat(9), (groups, most, seed) => {
       const episodes = episodesOf(groups);
-      const rows = watchedRows(config(most, seed), episodes, "step 1");
+      const rows = rowsToLog(config(most, seed), episodes, "step 1");
       const chosen = [...Map.groupBy(rows, (row) => episodes[row]!.group)];
       for (const [group, members] of chosen) {
         const whole = episodes.filter((episode) => episode.group === group).length;
         expect(members.map((row) => episodes[row]!.place)).toEqual([...Array(whole).keys()]);
       }
-      const tokens = rows.reduce((sum, row) => sum + episodes[row]!.responseIds.length, 0);
+      const tokens = rows.reduce((sum, row) => sum + responseLength(episodes[row]!), 0);
       expect(chosen.length === 1 || tokens <= most).toBe(true);
-      const all = episodes.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
+      const all = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
       if (all <= most) expect(chosen).toHaveLength(groups.length);
     });
     fc.assert(property);
@@ -67,7 +65,7 @@ describe("the episodes that are watched", () => {
 
   test("are others at another step and with another seed, and the same in the same round", () => {
     const episodes = episodesOf(Array.from({ length: 8 }, () => [2, 2]));
-    const first = (seed: number, round: string) => watchedRows(config(4, seed), episodes, round)[0]!;
+    const first = (seed: number, round: string) => rowsToLog(config(4, seed), episodes, round)[0]!;
     const rounds = Array.from({ length: 20 }, (_, step) => `step ${step}`);
     expect(new Set(rounds.map((round) => first(1, round))).size).toBeGreaterThan(3);
     expect(new Set(rounds.map((_, seed) => first(seed, "step 1"))).size).toBeGreaterThan(3);
@@ -80,10 +78,11 @@ test("what is logged of a token is what is known of it, and nothing is logged of
     fileURLToPath(new URL("../../../test/fixtures/text/wordlevel", import.meta.url)),
   );
   const episodes = episodesOf([[3, 1], [2], [5]]);
-  const advantages = episodes.map(({ responseIds }, row) => responseIds.map(() => row));
-  const entropy = episodes.map(({ responseIds, group }) => (group.endsWith("/0") ? responseIds.map(() => 0.5) : null));
-  const watched = [...episodes.keys()].filter((row) => !episodes[row]!.group.endsWith("/2"));
-  const groups = rolloutGroups(episodes, { watched, known: { advantages, entropy } }, { tokenizer });
+  const each = (episode: Episode, value: number) => Array.from({ length: responseLength(episode) }, () => value);
+  const advantages = episodes.map((episode, row) => each(episode, row));
+  const entropy = episodes.map((episode) => (episode.group.endsWith("/0") ? each(episode, 0.5) : null));
+  const logged = [...episodes.keys()].filter((row) => !episodes[row]!.group.endsWith("/2"));
+  const groups = rolloutGroups(episodes, { logged, advantages, entropy }, { tokenizer });
   expect(groups.map(({ prompt, truth }) => [prompt, truth]).sort()).toEqual([
     ["0:", "0"],
     ["1:", "1"],
@@ -93,11 +92,11 @@ test("what is logged of a token is what is known of it, and nothing is logged of
     for (const member of members) {
       const row = episodes.findIndex(
         (episode) =>
-          episode.promptText === prompt && episode.place === member.score && episode.text === member.response,
+          episode.prompt.text === prompt && episode.place === member.score && episode.text === member.response,
       );
       expect(member.tokens.join("")).toBe(member.response);
       expect(member).toMatchObject({
-        logprobs: episodes[row]!.logprobs,
+        logprobs: episodes[row]!.ledger.logprobs.subarray(1),
         advantages: advantages[row],
         extra: { length: member.tokens.length },
         entropy: prompt === "0:" ? member.tokens.map(() => 0.5) : undefined,

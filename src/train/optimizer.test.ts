@@ -3,7 +3,7 @@ import { parseOverride } from "../config/overrides.ts";
 import { resolve } from "../config/resolve.ts";
 import { sftSchema } from "../config/sft/schema.ts";
 import { learningRate } from "../nn/schedule.ts";
-import { scheduleOf } from "./course.ts";
+import { scheduleOf } from "./optimizer.ts";
 
 const rates = (totalSteps: number, ...keys: string[]): number[] => {
   const given = ["model.path=m", "optim.lr_scheduler_type=cosine", "optim.min_lr_ratio=0.1", ...keys];

@@ -1,0 +1,21 @@
+/** What every part of a reinforcement-learning step works with. */
+import type { PpoConfig } from "../../config/ppo/schema.ts";
+import type { Loader } from "../../data/loader.ts";
+import type { Progress } from "../progress.ts";
+import type { Prompts } from "./prompts.ts";
+import type { Roles } from "./roles.ts";
+import type { RolloutClient } from "./rollout-client.ts";
+import type { SkippedUpdate } from "./update.ts";
+
+export type RlContext = {
+  readonly config: PpoConfig;
+  readonly prompts: Prompts;
+  readonly roles: Roles;
+  readonly rollout: RolloutClient;
+  readonly loader: Loader;
+  readonly progress: Progress;
+  readonly totalSteps: number;
+  /** Keep what an update without a finite gradient was computed from. */
+  readonly saveSkipped: (step: number, skipped: SkippedUpdate) => Promise<void>;
+  readonly signal: AbortSignal;
+};

@@ -1,0 +1,68 @@
+/**
+ * The default driver: sampling and learning take turns, so every token is drawn by the weights that learn from it. After
+ * each step come validation, the log and the checkpoint, where they are due.
+ *
+ * A run that is killed at any moment and started again ends with the same weights and metrics, byte for byte.
+ */
+import { info } from "../../util/log.ts";
+import { checkSkipped } from "../skipped-updates.ts";
+import type { TrainingRun } from "../with-run.ts";
+import type { RlContext } from "./context.ts";
+import { unlessStopped } from "./produce.ts";
+import { saveRoles } from "./roles.ts";
+import { rolloutGroups } from "./rollout-log.ts";
+import type { RlState } from "./state.ts";
+import { takeStep } from "./step.ts";
+import { validate } from "./validate.ts";
+
+/** Take all steps of a run. */
+export async function trainInTurns(context: RlContext, run: TrainingRun, initial: RlState): Promise<void> {
+  const { config, prompts, roles, loader, progress, signal } = context;
+  const { trainer } = config;
+  const isDue = (step: number, every: number) => every > 0 && (step === run.totalSteps || step % every === 0);
+  const canValidate = prompts.validation.length > 0;
+  const save = (step: number, state: RlState) => run.save(step, (dir) => saveRoles(roles, dir), state);
+  let state = initial;
+  let savedStep = run.firstStep - 1;
+
+  if (run.start === null && trainer.val_before_train && canValidate) {
+    const { metrics, best } = await validate(context, run, { step: 0, best: state.best, signal });
+    state = { ...state, best };
+    await run.log(0, metrics);
+  }
+  for (let step = run.firstStep; step <= run.totalSteps; step++) {
+    progress.begin(step);
+    const taken = await unlessStopped(signal, takeStep(context, step, state));
+    if (taken === null) {
+      // Sampling was cut short, so nothing has been learnt since the step before.
+      if (step - 1 > savedStep) await save(step - 1, state);
+      return await run.stop(step - 1);
+    }
+    const { klControl, hasSkipped } = taken;
+    const skippedInARow = hasSkipped ? state.skippedInARow + 1 : 0;
+    state = { ...state, klControl, skippedInARow, loader: loader.state() };
+    checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
+
+    const { metrics } = taken;
+    if (canValidate && isDue(step, trainer.test_freq)) {
+      const validated = await validate(context, run, { step, best: state.best, signal: NEVER });
+      state = { ...state, best: validated.best };
+      Object.assign(metrics, validated.metrics);
+    }
+    progress.end();
+    if (trainer.logged_tokens > 0)
+      await run.folder.logRollouts(step, "train", rolloutGroups(taken.episodes, taken.log, prompts));
+    await run.log(step, metrics);
+
+    if (signal.aborted || isDue(step, trainer.save_freq)) {
+      await save(step, state);
+      savedStep = step;
+    }
+    if (signal.aborted) return await run.stop(step);
+  }
+  await run.finish();
+  info(`Done: ${run.totalSteps} steps. The run folder is ${run.folder.dir}.`);
+}
+
+/** The validation of a step that is learnt is not cut short: its metrics are those of a run without interruption. */
+const NEVER = AbortSignal.any([]);

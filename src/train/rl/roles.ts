@@ -1,0 +1,145 @@
+/**
+ * The models of a run, each in a role: which roles a config asks for, which folder and head each model has, and which are
+ * trained. A new role is one row of the table.
+ *
+ * Trained roles are saved in checkpoints with their optimizers and restored from there; the others are opened from their
+ * own folder. The reference is the model that training began with.
+ */
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { PpoConfig } from "../../config/ppo/schema.ts";
+import { needsReference, rewardWay } from "../../config/ppo/settings.ts";
+import { roleSharding } from "../../config/ray/ray.ts";
+import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
+import { readAnyConfig } from "../../models/config.ts";
+import type { Checkpoint } from "../../run/checkpoint.ts";
+import { loadTokenizer } from "../../text/tokenizer.ts";
+import { UserError } from "../../util/errors.ts";
+import type { TrainContext } from "../context.ts";
+import { checkScores } from "../reward-scorer.ts";
+import { fetchModel } from "../supervised/sft-data.ts";
+import type { Prompts } from "./prompts.ts";
+
+export type RoleName = "actor" | "reference" | "critic" | "rewardModel";
+
+/** The models of a run; a role that the config does not ask for is absent. */
+export type Roles = { readonly actor: Model } & { readonly [Name in Exclude<RoleName, "actor">]?: Model };
+
+type RoleRow = {
+  /** Its folder in a checkpoint; null for a role that is not trained. */
+  readonly savedAs: "actor" | "critic" | null;
+  isNeeded(config: PpoConfig): boolean;
+  /** How the model is opened at the beginning of a run. */
+  spec(config: PpoConfig, prompts: Prompts, context: TrainContext): Promise<ModelSpec>;
+};
+
+const roleTable: Readonly<Record<RoleName, RoleRow>> = {
+  actor: {
+    savedAs: "actor",
+    isNeeded: () => true,
+    async spec(config, { folder, tokenizer }) {
+      const { rollout } = config.actor_rollout_ref;
+      const sampler = {
+        maxSequences: rollout.max_num_seqs,
+        maxBatchedTokens: rollout.max_num_batched_tokens,
+        maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
+        hasPrefixCache: rollout.enable_prefix_caching,
+      };
+      return { folder, tokenizerFolder: tokenizer.dir, sampler, sharding: roleSharding(config, "actor") };
+    },
+  },
+  reference: {
+    savedAs: null,
+    isNeeded: needsReference,
+    async spec(config, { folder, tokenizer }) {
+      return { folder, tokenizerFolder: tokenizer.dir, sharding: roleSharding(config, "reference") };
+    },
+  },
+  critic: {
+    savedAs: "critic",
+    isNeeded: ({ critic }) => critic.enable,
+    async spec(config, prompts, context) {
+      const { path, tokenizer_path: tokenizerPath } = config.critic.model;
+      const folder = await fetchModel(path, context);
+      await checkSameTokens(folder, prompts);
+      return {
+        folder,
+        tokenizerFolder: tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context),
+        head: "value",
+        seed: config.trainer.seed,
+        sharding: roleSharding(config, "critic"),
+      };
+    },
+  },
+  rewardModel: {
+    savedAs: null,
+    isNeeded: (config) => rewardWay(config).kind === "model",
+    async spec({ reward_model: { model } }, _, context) {
+      if (model.path === null) {
+        throw new UserError("`reward_model.enable` is true, and `reward_model.model.path` names no model. Set it.");
+      }
+      const folder = await fetchModel(model.path, context);
+      await checkScores(folder);
+      return { folder };
+    },
+  },
+};
+
+// Safe: `roleTable` has a row for every role and no other.
+const roleNames = Object.keys(roleTable) as RoleName[];
+
+/** The folder of the actor in a checkpoint. */
+export const actorDir = (checkpoint: string): string => join(checkpoint, "actor");
+const optimizerDir = (role: string): string => join(role, "optimizer");
+
+/** Open the roles that the config asks for, as they were at a checkpoint or new. */
+export async function openRoles(
+  config: PpoConfig,
+  prompts: Prompts,
+  { engine, start }: { readonly engine: Engine; readonly start: Checkpoint | null },
+  context: TrainContext,
+): Promise<Roles> {
+  const open = async (name: RoleName): Promise<Model> => {
+    const { savedAs, spec } = roleTable[name];
+    const given = await spec(config, prompts, context);
+    if (start === null || savedAs === null) return engine.open(given);
+    const folder = join(start.dir, savedAs);
+    const model = await engine.open({ ...given, folder });
+    await model.loadOptimizer(optimizerDir(folder));
+    return model;
+  };
+  const roles: Partial<Record<RoleName, Model>> = {};
+  for (const name of roleNames) if (roleTable[name].isNeeded(config)) roles[name] = await open(name);
+  return { ...roles, actor: roles.actor! }; // every config asks for the actor
+}
+
+/** Write the trained roles and their optimizers into a checkpoint. */
+export async function saveRoles(roles: Roles, dir: string): Promise<void> {
+  for (const name of roleNames) {
+    const [model, { savedAs }] = [roles[name], roleTable[name]];
+    if (model === undefined || savedAs === null) continue;
+    await model.save(join(dir, savedAs));
+    await model.saveOptimizer(optimizerDir(join(dir, savedAs)));
+  }
+}
+
+/** A critic reads the actor's tokens, so both must have the same vocabulary. */
+async function checkSameTokens(critic: string, { folder: actor, tokenizer }: Prompts): Promise<void> {
+  const [ofCritic, ofActor] = [await readAnyConfig(critic), await readAnyConfig(actor)];
+  if (ofCritic.vocabSize < ofActor.vocabSize)
+    throw new UserError(
+      `The critic ${critic} has a vocabulary of ${ofCritic.vocabSize} and the actor ${actor} one of ${ofActor.vocabSize}: ` +
+        "it would not know all of the actor's tokens. Choose a critic with the same tokenizer.",
+    );
+  const hasTokenizer = await stat(join(critic, "tokenizer.json")).catch(() => null);
+  if (hasTokenizer === null) return;
+  const other = await loadTokenizer(critic);
+  for (let id = 0; id < tokenizer.vocabSize; id++) {
+    const [own, theirs] = [tokenizer.tokenText(id), id < other.vocabSize ? other.tokenText(id) : undefined];
+    if (own === theirs) continue;
+    throw new UserError(
+      `The critic ${critic} has another tokenizer than the actor ${actor}: the token ${id} is ${JSON.stringify(own)} to the ` +
+        `actor and ${theirs === undefined ? "unknown" : JSON.stringify(theirs)} to the critic. Choose a critic with the same tokenizer.`,
+    );
+  }
+}

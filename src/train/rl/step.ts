@@ -1,0 +1,60 @@
+/**
+ * One step of reinforcement learning: produce and collect episodes, learn from them, give the new weights to the sampler.
+ * The sections and their timers are verl's, in verl's order.
+ */
+import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
+import { dumpSamples } from "../../track/samples.ts";
+import { Clock } from "../clock.ts";
+import { collect, greedyScores } from "./collect.ts";
+import type { RlContext } from "./context.ts";
+import { type Episode, responseLength } from "./episode.ts";
+import { type Learnt, learn } from "./learn.ts";
+import type { RlState } from "./state.ts";
+import type { OnSkipped } from "./update.ts";
+import { samplesOf } from "./validate.ts";
+
+export type StepResult = Learnt & { readonly episodes: readonly Episode[] };
+
+/** Take a step from the state that the step before left. */
+export async function takeStep(
+  context: RlContext,
+  step: number,
+  { klControl, skippedInARow }: Pick<RlState, "klControl" | "skippedInARow">,
+): Promise<StepResult> {
+  const { config, rollout, roles, progress } = context;
+  const clock = new Clock();
+
+  const { episodes, metrics } = await clock.time("gen", () => collect(context, step));
+  const hasBaselines = findAdvantage(config.algorithm.adv_estimator).needs.includes("baselines");
+  const baselines = hasBaselines ? await clock.time("gen_max", () => greedyScores(context, episodes, step)) : null;
+  const onSkipped = keepFirst(context, step, skippedInARow);
+  const learnt = await learn(context, episodes, { step, baselines, klControl, onSkipped, clock });
+  await clock.time("update_weights", () => rollout.push(roles.actor));
+
+  const { rollout_data_dir: dumps } = config.trainer;
+  if (dumps !== null) await clock.time("dump_rollout_generations", () => dumpSamples(dumps, step, samplesOf(episodes)));
+  progress.say("step done");
+  return { ...learnt, episodes, metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(step, episodes, clock) } };
+}
+
+/** Keep only the first of consecutive skipped updates, the one that shows the cause. */
+function keepFirst({ saveSkipped }: RlContext, step: number, skippedInARow: number): OnSkipped {
+  let isKept = skippedInARow > 0;
+  return async (skipped) => {
+    if (isKept) return;
+    isKept = true;
+    await saveSkipped(step, skipped);
+  };
+}
+
+function stepMetrics(step: number, episodes: readonly Episode[], clock: Clock): Record<string, number> {
+  const promptTokens = episodes.reduce((sum, { ledger }) => sum + ledger.promptLength, 0);
+  const responseTokens = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
+  const seconds = clock.seconds();
+  return {
+    "training/global_step": step,
+    ...timingMetrics(seconds, { promptTokens, responseTokens }),
+    ...throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }),
+  };
+}
