@@ -1,7 +1,20 @@
 /** Updates whose gradient is not finite: they change no weight, the user is told, and too many in a row end the run. */
+import type { Model, TokenRow } from "../engine/contract.ts";
 import { UserError } from "../util/errors.ts";
 import { counted } from "../util/format.ts";
 import { warn } from "../util/log.ts";
+
+/** What an update that changed nothing was computed from: with the weights of that moment it can be computed again. */
+export type SkippedUpdate = {
+  readonly role: "actor" | "critic";
+  readonly model: Model;
+  readonly gradNorm: number;
+  readonly loss: string;
+  readonly scalars: Readonly<Record<string, number>>;
+  readonly rows: readonly TokenRow[];
+};
+
+export type OnSkipped = (skipped: SkippedUpdate) => Promise<void>;
 
 /** Say that a step changed no weight because the norm of its gradient is not finite. */
 export function warnSkipped(step: number, gradNorm: number, count: number): void {

@@ -4,95 +4,90 @@
  */
 import { balanceMetrics, balanceWorkers } from "../../algos/balancing/balancing.ts";
 import { groupRows } from "../../algos/batch.ts";
+import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { samplingSettings } from "../../config/ppo/settings.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { RlContext } from "./context.ts";
 import { columnOf, type Episode } from "./episode.ts";
-import { produceAll } from "./produce.ts";
-
-/** The episodes that a step trains on, in the order in which mini-batches are cut. */
-export type Batch = { readonly episodes: readonly Episode[]; readonly metrics: Record<string, number> };
+import { type Group, inOrder, produce } from "./produce.ts";
 
 /** Rounds of sampling for one step after which the user gets a warning, since there may be no end to them. */
 const MANY_ROUNDS = 10;
 
-/** Sample the next prompts of the loader, `rollout.n` responses each, until a batch is full. */
-export async function collect(context: RlContext, step: number): Promise<Batch> {
+/** A group, with the round of its step that it was sampled in and the epoch of its prompt. */
+type RoundGroup = Group & { readonly round: number; readonly epoch: number };
+
+/** Groups of the loader's next prompts, `rollout.n` responses each: round after round, in the order of the prompts. */
+export async function* sampleRounds(context: RlContext, step: number): AsyncGenerator<RoundGroup> {
   const { config, loader, prompts, progress, rollout, signal } = context;
-  const { n } = config.actor_rollout_ref.rollout;
-  const wanted = config.data.train_batch_size;
-  const keeps = groupFilter(context);
-  const kept: Episode[] = [];
-  let epoch = 0;
-  for (let rounds = 0; kept.length < wanted * n; rounds++) {
-    checkRounds(context, { step, rounds, groups: kept.length / n });
-    const batch = loader.next();
-    epoch = batch.epoch;
-    const episodes = await produceAll(
-      rollout,
-      batch.indices.map((index) => prompts.train[index]!),
-      {
-        sampling: samplingSettings(config, "train"),
-        n,
-        round: `step ${step} round ${rounds}`,
-        version: step - 1,
-        signal,
-        say: (what) => progress.say(what),
-      },
-    );
-    for (const group of groupsIn(episodes)) if (keeps(group)) kept.push(...group);
+  const { max_num_gen_batches: most } = config.algorithm.filter_groups;
+  for (let round = 0; most === 0 || round < most; round++) {
+    const { indices, epoch } = loader.next();
+    const options = {
+      sampling: samplingSettings(config, "train"),
+      n: config.actor_rollout_ref.rollout.n,
+      round: `step ${step} round ${round}`,
+      version: step - 1,
+      signal,
+      say: (what: string) => progress.say(what),
+    };
+    const batch = indices.map((index) => prompts.train[index]!);
+    for (const group of await inOrder(produce(rollout, batch, options))) yield { ...group, round, epoch };
   }
-  const episodes = kept.slice(0, wanted * n);
-  return { episodes: balanced(context, episodes), metrics: { "training/epoch": epoch, ...balance(context, episodes) } };
 }
 
-const groupsIn = (episodes: readonly Episode[]): Episode[][] => [
-  ...Map.groupBy(episodes, ({ group }) => group).values(),
-];
+/** The episodes that a step trains on, in the order in which mini-batches are cut. */
+export type Batch = { readonly episodes: readonly Episode[]; readonly metrics: Record<string, number> };
+
+/** Fill the batch of a step with the groups that the filter keeps. */
+export async function collect({ config }: RlContext, step: number, groups: AsyncIterable<RoundGroup>): Promise<Batch> {
+  const wanted = config.data.train_batch_size;
+  const keeps = groupFilter(config);
+  const kept: RoundGroup[] = [];
+  let rounds = 0;
+  const found = () =>
+    `Step ${step}: after ${rounds} rounds of sampling ${kept.length} of ${wanted} groups have scores that differ.`;
+  for await (const group of groups) {
+    if (group.round === MANY_ROUNDS && rounds === MANY_ROUNDS)
+      warn(`${found()} Sampling goes on; \`algorithm.filter_groups.max_num_gen_batches\` limits it.`);
+    rounds = group.round + 1;
+    if (keeps(group)) kept.push(group);
+    if (kept.length === wanted) break;
+  }
+  if (kept.length < wanted) {
+    throw new UserError(
+      `${found()} The prompts are too easy or too hard; change them, or raise ` +
+        "`algorithm.filter_groups.max_num_gen_batches`.",
+    );
+  }
+  const episodes = kept.flatMap((group) => group.episodes);
+  const { order, metrics } = balance(config, episodes);
+  return { episodes: order, metrics: { "training/epoch": kept.at(-1)!.epoch, ...metrics } };
+}
 
 /** Which groups are trained on: all, or with `algorithm.filter_groups` those whose scores differ. */
-function groupFilter({ config }: RlContext): (group: readonly Episode[]) => boolean {
+function groupFilter(config: PpoConfig): (group: Group) => boolean {
   const { enable, metric } = config.algorithm.filter_groups;
   if (!enable) return () => true;
   // DAPO's dynamic sampling (arXiv:2503.14476): where all scores are equal, there is nothing to learn.
-  return (group) => {
-    const columns = group.flatMap(({ score }) =>
+  return ({ episodes }) => {
+    const columns = episodes.flatMap(({ score }) =>
       score === null ? [] : [columnOf(score, metric ?? "score", "algorithm.filter_groups.metric")],
     );
     return columns.some((column) => column !== columns[0]);
   };
 }
 
-type Rounds = { readonly step: number; readonly rounds: number; readonly groups: number };
-
-/** Warn after many rounds of sampling, and end the run after as many as the config allows. */
-function checkRounds({ config }: RlContext, { step, rounds, groups }: Rounds): void {
-  const { max_num_gen_batches: most } = config.algorithm.filter_groups;
-  const found = `after ${rounds} rounds of sampling ${groups} of ${config.data.train_batch_size} groups have scores that differ`;
-  if (most > 0 && rounds >= most) {
-    throw new UserError(
-      `Step ${step}: ${found}. The prompts are too easy or too hard; change them, or raise ` +
-        "`algorithm.filter_groups.max_num_gen_batches`.",
-    );
-  }
-  if (rounds === MANY_ROUNDS)
-    warn(`Step ${step}: ${found}. Sampling goes on; \`algorithm.filter_groups.max_num_gen_batches\` limits it.`);
-}
-
-const lengthOf = ({ ledger }: Episode): number => ledger.ids.length;
-
-/** verl's order for one worker: short sequences first and last. */
-function balanced({ config }: RlContext, episodes: readonly Episode[]): readonly Episode[] {
-  if (!config.trainer.balance_batch) return episodes;
-  const [order] = balanceWorkers(episodes.map(lengthOf), { workers: 1 });
-  return order!.map((row) => episodes[row]!);
-}
-
-function balance({ config }: RlContext, episodes: readonly Episode[]): Record<string, number> {
-  if (!config.trainer.balance_batch) return {};
-  const lengths = episodes.map(lengthOf);
-  return balanceMetrics(lengths, balanceWorkers(lengths, { workers: 1 }));
+/** verl's order for one worker, short sequences first and last, and how even the work is. */
+function balance(
+  { trainer }: PpoConfig,
+  episodes: readonly Episode[],
+): { readonly order: readonly Episode[]; readonly metrics: Record<string, number> } {
+  if (!trainer.balance_batch) return { order: episodes, metrics: {} };
+  const lengths = episodes.map(({ ledger }) => ledger.ids.length);
+  const workers = balanceWorkers(lengths, { workers: 1 });
+  return { order: workers[0]!.map((row) => episodes[row]!), metrics: balanceMetrics(lengths, workers) };
 }
 
 /** The score of the greedy response to each episode's prompt: a baseline that some estimators need. */
@@ -102,18 +97,17 @@ export async function greedyScores(
   step: number,
 ): Promise<number[]> {
   const groups = [...groupRows(episodes.map(({ group }) => group)).entries()];
-  const greedy = await produceAll(
-    rollout,
-    groups.map(([, members]) => episodes[members[0]!]!.prompt),
-    {
+  const prompts = groups.map(([, members]) => episodes[members[0]!]!.prompt);
+  const greedy = await inOrder(
+    produce(rollout, prompts, {
       sampling: { ...samplingSettings(config, "train"), temperature: 0 },
       n: 1,
       round: `step ${step} greedy`,
       version: step - 1,
       signal,
       say: (what) => progress.say(`${what} (greedy)`),
-    },
+    }),
   );
-  const byGroup = new Map(groups.map(([group], i) => [group, greedy[i]!.score?.score ?? 0]));
+  const byGroup = new Map(groups.map(([group], i) => [group, greedy[i]!.episodes[0]!.score?.score ?? 0]));
   return episodes.map(({ group }) => byGroup.get(group)!);
 }

@@ -2,10 +2,10 @@
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import type { Loader } from "../../data/loader.ts";
 import type { Progress } from "../progress.ts";
+import type { SkippedUpdate } from "../skipped-updates.ts";
 import type { Prompts } from "./prompts.ts";
 import type { Roles } from "./roles.ts";
 import type { RolloutClient } from "./rollout-client.ts";
-import type { SkippedUpdate } from "./update.ts";
 
 export type RlContext = {
   readonly config: PpoConfig;

@@ -10,6 +10,7 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { criticSettings } from "../../config/ppo/settings.ts";
 import { Random } from "../../util/random.ts";
 import type { Clock } from "../clock.ts";
+import type { OnSkipped } from "../skipped-updates.ts";
 import { prepareActor } from "./actor-update.ts";
 import { type Estimate, estimateAdvantages } from "./advantages.ts";
 import type { RlContext } from "./context.ts";
@@ -17,7 +18,7 @@ import { type Episode, responseLength } from "./episode.ts";
 import { type Measurements, measure } from "./measure.ts";
 import type { RolloutLog } from "./rollout-log.ts";
 import { selectRows, type TrainBatch, withColumns } from "./train-batch.ts";
-import { type OnSkipped, update } from "./update.ts";
+import { update } from "./update.ts";
 
 export type Learnt = {
   readonly metrics: Record<string, number>;

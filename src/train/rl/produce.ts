@@ -44,15 +44,11 @@ export async function* produce(
   yield* asTheyFinish(groups);
 }
 
-/** All groups of a round, in the order of their prompts. */
-export async function produceAll(
-  client: RolloutClient,
-  prompts: readonly Prompt[],
-  options: ProduceOptions,
-): Promise<Episode[]> {
-  const groups: Group[] = [];
-  for await (const group of produce(client, prompts, options)) groups.push(group);
-  return groups.sort((a, b) => a.index - b.index).flatMap(({ episodes }) => episodes);
+/** All groups, in the order of their prompts. */
+export async function inOrder(groups: AsyncIterable<Group>): Promise<Group[]> {
+  const all: Group[] = [];
+  for await (const group of groups) all.push(group);
+  return all.sort((a, b) => a.index - b.index);
 }
 
 type Answering = ProduceOptions & { readonly index: number; readonly seed: number; readonly counts: Counts };

@@ -6,12 +6,12 @@ import { findAdvantage } from "../../algos/advantages/advantages.ts";
 import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
 import { dumpSamples } from "../../track/samples.ts";
 import { Clock } from "../clock.ts";
-import { collect, greedyScores } from "./collect.ts";
+import type { OnSkipped } from "../skipped-updates.ts";
+import { collect, greedyScores, sampleRounds } from "./collect.ts";
 import type { RlContext } from "./context.ts";
 import { type Episode, responseLength } from "./episode.ts";
 import { type Learnt, learn } from "./learn.ts";
 import type { RlState } from "./state.ts";
-import type { OnSkipped } from "./update.ts";
 import { samplesOf } from "./validate.ts";
 
 export type StepResult = Learnt & { readonly episodes: readonly Episode[] };
@@ -25,7 +25,7 @@ export async function takeStep(
   const { config, rollout, roles, progress } = context;
   const clock = new Clock();
 
-  const { episodes, metrics } = await clock.time("gen", () => collect(context, step));
+  const { episodes, metrics } = await clock.time("gen", () => collect(context, step, sampleRounds(context, step)));
   const hasBaselines = findAdvantage(config.algorithm.adv_estimator).needs.includes("baselines");
   const baselines = hasBaselines ? await clock.time("gen_max", () => greedyScores(context, episodes, step)) : null;
   const onSkipped = keepFirst(context, step, skippedInARow);

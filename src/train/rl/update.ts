@@ -7,9 +7,10 @@
 import { batchScalars, type TracedLoss } from "../../algos/losses/aggregate.ts";
 import { meanOf } from "../../algos/metrics/metrics.ts";
 import { microBatching } from "../../config/ppo/settings.ts";
-import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenRow } from "../../engine/contract.ts";
+import type { MicroBatching, Model, OnMicroBatch, OptimizerStep } from "../../engine/contract.ts";
 import { Random } from "../../util/random.ts";
 import { optimizerStep } from "../optimizer.ts";
+import type { OnSkipped } from "../skipped-updates.ts";
 import type { RlContext } from "./context.ts";
 import { rowsFor, selectRows, type TrainBatch } from "./train-batch.ts";
 
@@ -23,18 +24,6 @@ export type MiniBatch = {
 
 /** Gives a mini-batch its loss and what the loss reads, just before the update; `index` counts the updates of a step. */
 export type Prepare = (miniBatch: TrainBatch, index: number) => Promise<MiniBatch>;
-
-/** What an update that changed nothing was computed from: with the weights of that moment it can be computed again. */
-export type SkippedUpdate = {
-  readonly role: "actor" | "critic";
-  readonly model: Model;
-  readonly gradNorm: number;
-  readonly loss: string;
-  readonly scalars: Readonly<Record<string, number>>;
-  readonly rows: readonly TokenRow[];
-};
-
-export type OnSkipped = (skipped: SkippedUpdate) => Promise<void>;
 
 type UpdateOptions = {
   readonly name: "actor" | "critic";

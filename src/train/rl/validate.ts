@@ -9,7 +9,7 @@ import type { TrainingRun } from "../with-run.ts";
 import { type Best, betterBest } from "./best.ts";
 import type { RlContext } from "./context.ts";
 import type { Episode } from "./episode.ts";
-import { produceAll } from "./produce.ts";
+import { inOrder, produce } from "./produce.ts";
 import { rolloutGroups, rowsToLog } from "./rollout-log.ts";
 
 type At = {
@@ -45,15 +45,17 @@ export async function validate(context: RlContext, run: TrainingRun, { step, bes
 /** The scored responses to all validation prompts. */
 async function answerAll(context: RlContext, step: number, signal: AbortSignal): Promise<Episode[]> {
   const { config, prompts, rollout, progress } = context;
-  const episodes = await produceAll(rollout, prompts.validation, {
-    sampling: samplingSettings(config, "val"),
-    n: config.actor_rollout_ref.rollout.val_kwargs.n,
-    round: `validation ${step}`,
-    version: step,
-    signal,
-    say: (what) => progress.say(`validation: ${what}`),
-  });
-  const scored = episodes.filter(({ score }) => score !== null);
+  const groups = await inOrder(
+    produce(rollout, prompts.validation, {
+      sampling: samplingSettings(config, "val"),
+      n: config.actor_rollout_ref.rollout.val_kwargs.n,
+      round: `validation ${step}`,
+      version: step,
+      signal,
+      say: (what) => progress.say(`validation: ${what}`),
+    }),
+  );
+  const scored = groups.flatMap(({ episodes }) => episodes).filter(({ score }) => score !== null);
   if (scored.length > 0) return scored;
   throw new UserError("No response of the validation could be scored; see the warnings above.");
 }
