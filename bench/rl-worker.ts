@@ -59,7 +59,7 @@ await serve(async (input): Promise<Answers> => {
   const usefulShare = (episodes: readonly Episode[]): number => {
     const rows = tokenRows(episodes, masksOf(episodes));
     const blocks = cut(rows, microBatching(config, "actor"), { heads: ["logprobs"], config: actorConfig });
-    const prompts = new Map(episodes.map(({ group, ledger }) => [group, ledger.promptLength - 1]));
+    const prompts = new Map(episodes.map(({ group, prompt }) => [group, prompt.ids.length - 1]));
     const responses = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
     const useful = [...prompts.values()].reduce((a, b) => a + b, responses);
     return useful / blocks.reduce((sum, block) => sum + tokensOfBlock(rows, block), 0);

@@ -9,7 +9,7 @@ import { samplingSettings } from "../../config/ppo/settings.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { RlContext } from "./context.ts";
-import { columnOf, type Episode } from "./episode.ts";
+import { columnOf, type Episode, tokenCount } from "./episode.ts";
 import { type Group, inOrder, produce } from "./produce.ts";
 
 /** Rounds of sampling for one step after which the user gets a warning, since there may be no end to them. */
@@ -85,7 +85,7 @@ function balance(
   episodes: readonly Episode[],
 ): { readonly order: readonly Episode[]; readonly metrics: Record<string, number> } {
   if (!trainer.balance_batch) return { order: episodes, metrics: {} };
-  const lengths = episodes.map(({ ledger }) => ledger.ids.length);
+  const lengths = episodes.map(tokenCount);
   const workers = balanceWorkers(lengths, { workers: 1 });
   return { order: workers[0]!.map((row) => episodes[row]!), metrics: balanceMetrics(lengths, workers) };
 }

@@ -2,9 +2,10 @@
  * An episode: one prompt, what the policy sampled to it, and a score. A step of reinforcement learning trains on a batch
  * of them.
  *
- * The tokens of an episode are a ledger (`rollout/ledger.ts`). Algorithms read rows that begin after the prompt; an
- * engine reads whole sequences. `tokenRows` and `responseRows` convert between the two. A token is trained on where the
- * policy drew it and the episode has a score.
+ * The tokens of an episode are ledgers (`rollout/ledger.ts`): one, or several where an agent branched or started a new
+ * conversation. Algorithms read one row of numbers per episode, with an entry for each token after the prompt, ledger
+ * after ledger; so the statistics of a group count episodes. An engine reads whole sequences, one per ledger. `tokenRows`
+ * and `responseRows` convert between the two. A token is trained on where the policy drew it and the episode has a score.
  */
 import type { Rows } from "../../algos/batch.ts";
 import type { TokenOutputs, TokenRow } from "../../engine/contract.ts";
@@ -20,7 +21,7 @@ export type Episode = {
   /** Which of its group it is, from 0. */
   readonly place: number;
   readonly prompt: Prompt;
-  readonly ledger: Ledger;
+  readonly ledgers: readonly Ledger[];
   /** The response as text, as the reward reads it. */
   readonly text: string;
   /** Null where the reward failed: the episode is left out of training. */
@@ -30,24 +31,73 @@ export type Episode = {
 /** An episode that has ended and is not scored yet. */
 export type UnscoredEpisode = Omit<Episode, "score">;
 
-/** How many tokens follow the prompt: what the policy drew and what was put between. */
-export const responseLength = ({ ledger }: Pick<Episode, "ledger">): number => ledger.ids.length - ledger.promptLength;
+/** How many tokens of a ledger follow its prompt: what the policy drew, and what was put between. */
+const lengthOf = ({ ids, promptLength }: Ledger): number => ids.length - promptLength;
+
+/** How many tokens the rows of an episode have. */
+export const responseLength = ({ ledgers }: Pick<Episode, "ledgers">): number =>
+  ledgers.reduce((sum, ledger) => sum + lengthOf(ledger), 0);
+
+/** The tokens of the prompt. */
+export const promptLength = ({ prompt }: Pick<Episode, "prompt">): number => prompt.ids.length;
+
+/** All tokens that an engine computes for an episode. */
+export const tokenCount = ({ ledgers }: Pick<Episode, "ledgers">): number =>
+  ledgers.reduce((sum, { ids }) => sum + ids.length, 0);
 
 /** The tokens that follow the prompt. */
-export const responseIds = ({ ledger }: Pick<Episode, "ledger">): Int32Array =>
-  ledger.ids.subarray(ledger.promptLength);
+export const responseIds = ({ ledgers }: Pick<Episode, "ledgers">): Int32Array =>
+  join(
+    ledgers.map(({ ids, promptLength: start }) => ids.subarray(start)),
+    Int32Array,
+  );
 
 /** The log-probs that tokens after the prompt were drawn with; 0 where the policy did not draw the token. */
 export const rolloutLogprobsOf = (episodes: readonly Episode[]): Float64Array[] =>
-  episodes.map(({ ledger }) => ledger.logprobs.subarray(ledger.promptLength));
-
-/** 1 for every token that the policy drew; 0 throughout for an episode without a score. */
-export const masksOf = (episodes: readonly Episode[]): Uint8Array[] =>
-  episodes.map(({ ledger, score }) =>
-    score === null
-      ? new Uint8Array(ledger.ids.length - ledger.promptLength)
-      : ledger.drawn.subarray(ledger.promptLength),
+  episodes.map(({ ledgers }) =>
+    join(
+      ledgers.map(({ logprobs, promptLength: start }) => logprobs.subarray(start)),
+      Float64Array,
+    ),
   );
+
+/**
+ * 1 for every token that the policy drew; 0 throughout for an episode without a score. A token that several ledgers of an
+ * episode share counts in the first of them only.
+ */
+export const masksOf = (episodes: readonly Episode[]): Uint8Array[] =>
+  episodes.map(({ ledgers, score }) => {
+    if (score === null) return new Uint8Array(responseLength({ ledgers }));
+    const masks = ledgers.map((ledger, at) => {
+      const shared = Math.max(0, ...ledgers.slice(0, at).map((earlier) => sharedLength(earlier.ids, ledger.ids)));
+      const drawn = ledger.drawn.subarray(ledger.promptLength);
+      return shared <= ledger.promptLength ? drawn : drawn.slice().fill(0, 0, shared - ledger.promptLength);
+    });
+    return join(masks, Uint8Array);
+  });
+
+/** How many tokens two ledgers begin with alike. */
+function sharedLength(a: Int32Array, b: Int32Array): number {
+  const end = Math.min(a.length, b.length);
+  let length = 0;
+  while (length < end && a[length] === b[length]) length++;
+  return length;
+}
+
+type Numbers = Int32Array | Uint8Array | Float32Array | Float64Array;
+
+/** The arrays one after the other; a single one is not copied. */
+function join<A extends Numbers>(arrays: readonly A[], Kind: new (length: number) => A): A {
+  const [only] = arrays;
+  if (only !== undefined && arrays.length === 1) return only;
+  const joined = new Kind(arrays.reduce((sum, { length }) => sum + length, 0));
+  let start = 0;
+  for (const array of arrays) {
+    joined.set(array, start);
+    start += array.length;
+  }
+  return joined;
+}
 
 /** The reward of each token. */
 export const scoresOf = (episodes: readonly Episode[]): Float64Array[] =>
@@ -87,30 +137,41 @@ function numberIn(score: Score, key: string): number {
   );
 }
 
-/** Sequences for an engine: `mask` and `extra` have one row per episode, which begins after its prompt. */
+/** Sequences for an engine, one per ledger: `mask` and `extra` have one row per episode, as long as its response. */
 export function tokenRows(
   episodes: readonly Episode[],
   mask: Rows,
   extra: Readonly<Record<string, Rows>> = {},
 ): TokenRow[] {
-  return episodes.map(({ ledger: { ids, promptLength } }, i) => {
-    const whole = (values: ArrayLike<number>) => {
-      const row = new Float32Array(ids.length);
-      row.set(values, promptLength);
-      return row;
-    };
-    const given = Object.entries(extra).map(([name, rows]) => [name, whole(rows[i]!)] as const);
-    return { ids, mask: whole(mask[i]!), extra: Object.fromEntries(given) };
+  return episodes.flatMap(({ ledgers }, i) => {
+    let start = 0;
+    return ledgers.map((ledger) => {
+      const [from, to] = [start, start + lengthOf(ledger)];
+      start = to;
+      const whole = (values: ArrayLike<number>) => {
+        const row = new Float32Array(ledger.ids.length);
+        for (let t = from; t < to; t++) row[ledger.promptLength + t - from] = values[t]!;
+        return row;
+      };
+      const given = Object.entries(extra).map(([name, rows]) => [name, whole(rows[i]!)] as const);
+      return { ids: ledger.ids, mask: whole(mask[i]!), extra: Object.fromEntries(given) };
+    });
   });
 }
 
-/** The part after the prompt of what an engine computed. */
+/** What an engine computed for the sequences of `tokenRows`, as one row per episode. */
 export function responseRows(
   episodes: readonly Episode[],
   outputs: readonly TokenOutputs[],
   head: keyof TokenOutputs,
 ): Float32Array[] {
-  return outputs.map((output, i) => output[head]!.subarray(episodes[i]!.ledger.promptLength));
+  let next = 0;
+  return episodes.map(({ ledgers }) =>
+    join(
+      ledgers.map(({ promptLength: start }) => outputs[next++]![head]!.subarray(start)),
+      Float32Array,
+    ),
+  );
 }
 
 /** The mean of the counted entries; 0 where there is none. */

@@ -14,7 +14,7 @@ import type { OnSkipped } from "../skipped-updates.ts";
 import { prepareActor } from "./actor-update.ts";
 import { type Estimate, estimateAdvantages } from "./advantages.ts";
 import type { RlContext } from "./context.ts";
-import { type Episode, responseLength } from "./episode.ts";
+import { type Episode, promptLength, responseLength } from "./episode.ts";
 import { type Measurements, measure } from "./measure.ts";
 import type { RolloutLog } from "./rollout-log.ts";
 import { selectRows, type TrainBatch, withColumns } from "./train-batch.ts";
@@ -111,7 +111,7 @@ function batchMetrics(
       rewards: scored(rewards),
       advantages: scored(advantages),
       returns: scored(returns),
-      promptLengths: scored(episodes).map(({ ledger }) => ledger.promptLength),
+      promptLengths: scored(episodes).map(promptLength),
       responseLengths: scored(episodes).map(responseLength),
       ...(values && { values: scored(values) }),
     },

@@ -65,8 +65,8 @@ async function answer(client: RolloutClient, prompt: Prompt, options: Answering)
     signal,
     onSample: (sample) => {
       const { index: place, text } = sample;
-      const ledger = singleTurn(prompt.ids, sample, version);
-      const episode: UnscoredEpisode = { group: `${round}/${index}`, place, prompt, ledger, text };
+      const ledgers = [singleTurn(prompt.ids, sample, version)];
+      const episode: UnscoredEpisode = { group: `${round}/${index}`, place, prompt, ledgers, text };
       episodes[place] = client.scoring.score(episode, signal).then((score) => {
         counts.addScored();
         return { ...episode, score };

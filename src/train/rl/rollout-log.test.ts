@@ -31,7 +31,7 @@ function episodesOf(groups: readonly (readonly number[])[]): Episode[] {
         group: `step 1/${group}`,
         place,
         prompt: { row: rowOf(group), ids: Int32Array.of(4), text: `${group}:` },
-        ledger: singleTurn([4], { ids, logprobs: ids.map((id) => -id), finishReason: "stop" }, 0),
+        ledgers: [singleTurn([4], { ids, logprobs: ids.map((id) => -id), finishReason: "stop" }, 0)],
         text: ids.map((id) => id - 4).join(""),
         score: { score: place, extra: { length } },
       };
@@ -96,7 +96,7 @@ test("what is logged of a token is what is known of it, and nothing is logged of
       );
       expect(member.tokens.join("")).toBe(member.response);
       expect(member).toMatchObject({
-        logprobs: episodes[row]!.ledger.logprobs.subarray(1),
+        logprobs: episodes[row]!.ledgers[0]!.logprobs.subarray(1),
         advantages: advantages[row],
         extra: { length: member.tokens.length },
         entropy: prompt === "0:" ? member.tokens.map(() => 0.5) : undefined,

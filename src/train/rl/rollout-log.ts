@@ -7,7 +7,7 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import type { NewGroup } from "../../run/rollouts.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
 import { Random } from "../../util/random.ts";
-import { type Episode, responseIds, responseLength } from "./episode.ts";
+import { type Episode, responseIds, responseLength, rolloutLogprobsOf } from "./episode.ts";
 
 /** The rows of the episodes to write, in whole groups: up to `trainer.logged_tokens` tokens, and at least one group. */
 export function rowsToLog({ trainer }: PpoConfig, episodes: readonly Episode[], round: string): number[] {
@@ -37,6 +37,7 @@ export function rolloutGroups(
   { logged, advantages, entropy }: RolloutLog,
   { tokenizer }: { readonly tokenizer: Tokenizer },
 ): NewGroup[] {
+  const logprobs = rolloutLogprobsOf(episodes);
   const groups = Map.groupBy(logged, (row) => episodes[row]!.group);
   return [...groups.values()].map((members) => {
     const { text: prompt, row } = episodes[members[0]!]!.prompt;
@@ -46,11 +47,11 @@ export function rolloutGroups(
       source: row.dataSource,
       episodes: members.map((member) => {
         const episode = episodes[member]!;
-        const { text, ledger, score } = episode;
+        const { text, score } = episode;
         return {
           response: text,
           tokens: Array.from(responseIds(episode), (id) => tokenizer.tokenText(id)),
-          logprobs: ledger.logprobs.subarray(ledger.promptLength),
+          logprobs: logprobs[member]!,
           advantages: advantages?.[member],
           entropy: entropy?.[member] ?? undefined,
           score: score?.score ?? null,

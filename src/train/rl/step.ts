@@ -9,7 +9,7 @@ import { Clock } from "../clock.ts";
 import type { OnSkipped } from "../skipped-updates.ts";
 import { collect, greedyScores, sampleRounds } from "./collect.ts";
 import type { RlContext } from "./context.ts";
-import { type Episode, responseLength } from "./episode.ts";
+import { type Episode, promptLength, responseLength } from "./episode.ts";
 import { type Learnt, learn } from "./learn.ts";
 import type { RlState } from "./state.ts";
 import { samplesOf } from "./validate.ts";
@@ -49,7 +49,7 @@ function keepFirst({ saveSkipped }: RlContext, step: number, skippedInARow: numb
 }
 
 function stepMetrics(step: number, episodes: readonly Episode[], clock: Clock): Record<string, number> {
-  const promptTokens = episodes.reduce((sum, { ledger }) => sum + ledger.promptLength, 0);
+  const promptTokens = episodes.reduce((sum, episode) => sum + promptLength(episode), 0);
   const responseTokens = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
   const seconds = clock.seconds();
   return {
