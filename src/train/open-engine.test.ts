@@ -7,7 +7,7 @@ import { type Launch, lostBehind, onEngine } from "./open-engine.ts";
 const context = { signal: AbortSignal.any([]), env: {} };
 const lost = () => new EngineLost("Worker 1 was lost.");
 
-/** Run with so many restarts; each attempt does the next of `works`. */
+/** Run with at most so many restarts; each launch does the next of `works`. */
 async function attempts(
   most: number,
   works: readonly ((attempt: Launch) => Promise<void>)[],
@@ -39,24 +39,24 @@ const savesAndFails = async ({ onSaved }: Launch) => {
 const succeeds = async () => {};
 
 describe("a run whose engine is lost", () => {
-  test("begins again where it began as long as nothing was saved, then goes on from what was saved", async () => {
+  test("starts again from its beginning until something is saved, then resumes from the checkpoint", async () => {
     const { modes, error } = await attempts(3, [fails, savesAndFails, fails, succeeds]);
     expect([modes, error]).toEqual([["disable", "disable", "auto", "auto"], null]);
   });
 
-  test("ends with what was lost and the way out once it has been started anew often enough", async () => {
+  test("ends with what was lost and what to do, after the last allowed restart", async () => {
     const { modes, error } = await attempts(1, [fails, fails]);
     expect(modes).toHaveLength(2);
     expect(error).toBeInstanceOf(UserError);
     expect(String(error)).toMatch(/Worker 1 was lost\. That was after 1 restart .*max_restarts.*The same command/);
   });
 
-  test("is not started anew where the user has asked to stop", async () => {
+  test("is not restarted after the user asked to stop", async () => {
     const { modes } = await attempts(3, [fails], { signal: AbortSignal.abort() });
     expect(modes).toHaveLength(1);
   });
 
-  test("is told from any other error, which ends the run at once", async () => {
+  test("differs from any other error, which ends the run at once", async () => {
     const { modes, error } = await attempts(3, [
       async () => {
         throw new UserError("no such file");

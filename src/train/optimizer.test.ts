@@ -12,7 +12,7 @@ const rates = (totalSteps: number, ...keys: string[]): number[] => {
   return Array.from({ length: 40 }, (_, step) => learningRate(schedule, step));
 };
 
-test("a rate that has to be at its lowest by a step is that of a run of so many, however long the run is", () => {
+test("with `lr_decay_steps` the learning rate is that of a run of as many steps, however long the run is", () => {
   for (const warmUp of [0, 5])
     expect(rates(40, "optim.lr_decay_steps=20", `optim.lr_warmup_steps=${warmUp}`)).toEqual(
       rates(20, `optim.lr_warmup_steps=${warmUp}`),

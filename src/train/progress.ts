@@ -1,13 +1,13 @@
 /**
- * The live line of a long run: the step, what is going on in it, and the time left. Only a terminal shows it; what a
- * step measured is for the trackers to show. Where one thing goes on for long, a line says so everywhere, once a minute.
+ * The progress line of a long run: the step, its current phase, and the time left. Only a terminal shows it; trackers
+ * show the metrics. If one phase takes long, a line is printed once a minute, in a terminal or not.
  */
 import type { OnMicroBatch } from "../engine/contract.ts";
 import { formatSeconds } from "../util/format.ts";
 import { info, status } from "../util/log.ts";
 import { TimeLeft } from "../util/time-left.ts";
 
-/** How long one thing may go on before a line says that it does. */
+/** How long a phase may take before a line says so. */
 const HEARTBEAT_MS = 60_000;
 
 export class Progress {
@@ -39,7 +39,7 @@ export class Progress {
     return (done, total) => this.say(total > 1 ? `${name} ${done + 1}/${total}` : name);
   }
 
-  /** Name what is going on. */
+  /** Show the current phase. */
   say(what: string): void {
     if (what !== this.#doing) this.#since = performance.now();
     this.#doing = what;

@@ -1,4 +1,4 @@
-/** Updates whose gradient is not finite: they change no weight, the user is told, and too many in a row end the run. */
+/** Updates whose gradient is not finite: they change no weight, the user gets a warning, and too many in a row end the run. */
 import type { Model, TokenRow } from "../engine/contract.ts";
 import { UserError } from "../util/errors.ts";
 import { counted } from "../util/format.ts";

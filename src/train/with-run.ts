@@ -128,7 +128,7 @@ function sayStopped(step: number, totalSteps: number, dir: string): void {
   clearStatus();
   info(
     step === 0
-      ? "Stopped in the first step, before anything was learnt. The same command starts again."
+      ? "Stopped in the first step, before any update. The same command starts again."
       : `Stopped after step ${step} of ${totalSteps} and saved. The same command resumes from ${dir}.`,
   );
 }

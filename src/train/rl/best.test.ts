@@ -32,7 +32,7 @@ describe("a metric that no validation measures", () => {
   const metrics = { [name]: 1, "val-core/code/acc/mean@1": 0, "val-aux/math/length/mean@1": 3 };
   const find = (metric: string) => () => betterBest(metric, { step: 0, metrics, best: null });
 
-  test("is told the nearest one", () => {
+  test("is refused with the nearest one", () => {
     expect(find("val-core/maths/acc/mean@1")).toThrow(
       new UserError(
         "`trainer.best_metric` is val-core/maths/acc/mean@1, which the validation does not measure. " +
@@ -41,7 +41,7 @@ describe("a metric that no validation measures", () => {
     );
   });
 
-  test("and is near none is told the main ones", () => {
+  test("and is near none is refused with the main ones", () => {
     expect(find("reward")).toThrow(
       /which the validation does not measure\. It measures: `val-core\/math\/acc\/mean@1`, `val-core\/code\/acc\/mean@1`\.$/,
     );

@@ -76,7 +76,7 @@ export const masksOf = (episodes: readonly Episode[]): Uint8Array[] =>
     return join(masks, Uint8Array);
   });
 
-/** How many tokens two ledgers begin with alike. */
+/** The length of the common prefix. */
 function sharedLength(a: Int32Array, b: Int32Array): number {
   const end = Math.min(a.length, b.length);
   let length = 0;

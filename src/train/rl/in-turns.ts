@@ -64,5 +64,5 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
   info(`Done: ${run.totalSteps} steps. The run folder is ${run.folder.dir}.`);
 }
 
-/** The validation of a step that is learnt is not cut short: its metrics are those of a run without interruption. */
+/** After its update, the validation of a step is not cut short: its metrics are those of a run without interruption. */
 const NEVER = AbortSignal.any([]);

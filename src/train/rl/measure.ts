@@ -140,7 +140,7 @@ async function checkSampler(
 /** A larger difference of a token's probability cannot come from single precision: most are below 1e-5. */
 const EXACT = 1e-3;
 
-/** Before anything is learnt from them: samples of other weights than the trainer's end the run. */
+/** End the run, before it learns from them, if the samples come from other weights than the trainer's. */
 function checkAgreement({ config, rollout }: RlContext, agreement: Readonly<Record<string, number>>): void {
   const gap = agreement["training/rollout_probs_diff_max"] ?? 0;
   if (!rollout.isExact || roundsCoarsely(config) || !isUncut(config) || gap <= EXACT) return;

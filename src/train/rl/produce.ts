@@ -78,7 +78,7 @@ async function answer(client: RolloutClient, prompt: Prompt, options: Answering)
   return { index, episodes: await Promise.all(episodes) };
 }
 
-/** How many responses of a round have ended and how many have a score, told to whoever shows progress. */
+/** How many responses of a round have ended and how many have a score, for the progress line. */
 class Counts {
   readonly #total: number;
   readonly #say: (what: string) => void;

@@ -1,7 +1,7 @@
 /**
- * Servers that sample for a run from its weights: `trainyard serve`, vLLM or SGLang at addresses that the user names, or
- * vLLM that the engine runs. After every update the former load the weights from a folder, a new one each time; the
- * latter start with a folder, and after that the workers send them the weights.
+ * Servers that sample for a run: `trainyard serve`, vLLM or SGLang at addresses that the user gives, or vLLM that the
+ * engine starts. After every update, servers of the user load the weights from a new folder. Servers of the engine start
+ * from a folder; after that the workers send them the weights.
  */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -32,7 +32,7 @@ import type { TrainContext } from "../context.ts";
 
 export type RolloutServers = {
   readonly model: CanSample;
-  /** It computes in single precision, so its probabilities are the trainer's but for rounding. */
+  /** It computes in single precision, so its probabilities differ from the trainer's by rounding only. */
   readonly isExact: boolean;
   /** Make it sample from the weights as they are now. */
   push(actor: Model): Promise<void>;
@@ -65,7 +65,7 @@ const missing =
   "`actor_rollout_ref.rollout.name` is vllm, which the workers' Python does not have: the workers sample themselves. " +
   "Install vllm there, or name another Python that has it in TRAINYARD_VLLM_PYTHON (docs/cluster.md).";
 
-/** Servers that were started by someone else. */
+/** Servers that the user started. */
 async function external(
   config: PpoConfig,
   baseUrls: readonly string[],
@@ -105,7 +105,7 @@ async function external(
   };
 }
 
-/** Servers of the engine, which start with the first weights they are given. */
+/** Servers of the engine, which start with the first weights they get. */
 function managed(group: ServerGroup, { tokenizer, folder }: Place, { signal }: TrainContext): RolloutServers {
   const { apiKey, format, lost } = group;
   const setting = "actor_rollout_ref.rollout.name";
@@ -149,8 +149,8 @@ function managed(group: ServerGroup, { tokenizer, folder }: Place, { signal }: T
 const naming = { model: null, modelSetting: "actor_rollout_ref.model.path" };
 
 /**
- * What comes of calls to servers of an engine, or what was lost meanwhile: a call may hear of that first, or never. A
- * server that has not done as it was told is lost too, for nobody knows what it would sample from.
+ * The result of calls to servers of an engine, or the loss of one of them: a call may fail before the loss is known, or
+ * never end. A server that did not take the weights counts as lost, since it would sample from unknown weights.
  */
 async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
   const settled = new AbortController();
@@ -166,7 +166,7 @@ async function orLost<T>(lost: AbortSignal, work: Promise<T>): Promise<T> {
   }
 }
 
-/** The tokens that end a response are this tokenizer's, whatever the server's folder says. */
+/** The tokens that end a response are those of this tokenizer, not those of the server's folder. */
 function ending(request: SampleRequest, eosIds: readonly number[]): SampleRequest {
   return request.ignoreEos === true || eosIds.length === 0 ? request : { ...request, stopIds: eosIds };
 }
@@ -178,8 +178,8 @@ function kindOf(owners: ReadonlySet<string>): ServerKind {
   if (only !== undefined && others.length === 0 && isKind(only)) return only;
   const found = owners.size === 0 ? "do not say what they run" : `run ${[...owners].map((it) => it || "?").join(", ")}`;
   throw new UserError(
-    `The servers of \`${SETTING}\` ${found} (\`owned_by\` in their lists of models). Weights can be given to ` +
-      "`trainyard serve`, vLLM or SGLang, and all servers have to run the same.",
+    `The servers of \`${SETTING}\` ${found} (\`owned_by\` in their lists of models). Weights can be sent to ` +
+      "`trainyard serve`, vLLM or SGLang, and all servers have to run the same program.",
   );
 }
 
@@ -189,7 +189,7 @@ const addressOf = (url: string): string => (/^[a-z][a-z0-9+.-]*:\/\//i.test(url)
 type Layout = { readonly isUntied: boolean; readonly format: "F32" | "BF16" };
 type Written = { readonly folder: string; readonly version: string };
 
-/** Weights of one version after the other, each in a folder of its own: nothing is read that is half new. */
+/** Weights of one version after the other, each in a new folder, so that no server reads a half-written one. */
 class WeightFolder {
   readonly #folder: string;
   readonly #layout: Layout;
@@ -201,7 +201,7 @@ class WeightFolder {
     this.#layout = layout;
   }
 
-  /** Write the weights, have them taken over, and remove those from before. */
+  /** Write the weights, let the servers load them, and remove the earlier ones. */
   async renew(actor: Model, take: (written: Written) => Promise<void>): Promise<void> {
     const { format, isUntied } = this.#layout;
     const old = join(this.#folder, String(this.#count));

@@ -68,7 +68,7 @@ function encoderOf({ data, model }: SftConfig, tokenizer: Tokenizer): (row: Row)
   return singleTurnEncoder(tokenizer, { ...template, ...keys, maxLength, truncation });
 }
 
-/** A tokenizer and a model that do not belong together are told apart by a token the model has no row for. */
+/** Refuses a token that the model has no embedding for: the tokenizer belongs to another model. */
 function withinVocabulary(
   encode: (row: Row) => SftRow,
   { dir, pieceOf }: Tokenizer,
