@@ -101,7 +101,7 @@ describe("a judge", () => {
       const { url } = await listen((request, count) => (count % 4 === 0 ? reply(content) : fair(request, count)));
       const within = await ppo("unsure", ...keys(url), "reward.error_budget=1", "trainer.resume_mode=disable");
       expect(within).toEqual({ code: 0, said: expect.stringMatching(says) });
-      expect(within.said).toMatch(/The sample teaches nothing\./);
+      expect(within.said).toMatch(/The sample is left out of training\./);
       const beyond = await ppo("unsure", ...keys(url), "reward.error_budget=0", "trainer.resume_mode=disable");
       expect(beyond).toEqual({ code: 2, said: expect.stringMatching(says) });
     },

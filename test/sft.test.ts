@@ -278,7 +278,7 @@ test("a gradient that is not finite skips the step, says so and counts it", asyn
   for (const n of [1, 2, 3])
     expect(said).toMatch(
       new RegExp(
-        `^warning: Step ${n}: the gradient's norm is \\w+, so the step was skipped \\(${n} so far\\)\\.$`,
+        `^warning: Step ${n}: the gradient norm is \\w+, so the step was skipped \\(${n} so far\\)\\.$`,
         "m",
       ),
     );
