@@ -7,7 +7,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Duplex } from "node:stream";
 import { messageOf, UserError } from "../../util/errors.ts";
-import { ownGroup } from "../killable.ts";
+import { ownGroup } from "../../workers/child-process.ts";
 import type { Confined } from "./confinement.ts";
 import { type Boot, header, type Interpreter, jsonFrame, type Outcome, type Request, readReply } from "./protocol.ts";
 
