@@ -185,6 +185,8 @@ thead th { color: var(--soft); font-size: 12px; font-weight: 600; }
 .tokens { font: 13px/1.75 var(--mono); white-space: pre-wrap; max-height: 420px; overflow-y: auto; }
 .t { border-radius: 3px; padding: 1px 0; }
 .t:hover { outline: 1px solid var(--faint); }
+.t.given { color: var(--faint); }
+.role { display: block; font: 600 11px/1.8 var(--font); color: var(--soft); margin-top: 4px; }
 .t.hit { text-decoration: underline 2px var(--series-1); text-underline-offset: 3px; }
 ${shades("advantage", "up", "--up", [0.14, 0.26, 0.38, 0.5])}
 ${shades("advantage", "down", "--down", [0.14, 0.26, 0.38, 0.5])}

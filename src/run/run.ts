@@ -8,7 +8,7 @@
  */
 import { closeSync, openSync, writeSync } from "node:fs";
 import { mkdir, rmdir, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
 import { writeFolder } from "../util/folders.ts";
@@ -27,7 +27,17 @@ import { JsonLinesFile } from "./json-lines.ts";
 import type { Lock } from "./lock.ts";
 import { takeLock } from "./lock.ts";
 import type { Metrics } from "./metrics.ts";
-import { bestPath, configPath, lockPath, logPath, metricsPath, rolloutsPath, skippedPath } from "./names.ts";
+import {
+  bestInfoPath,
+  bestPath,
+  configPath,
+  lockPath,
+  logPath,
+  metricsPath,
+  rolloutsPath,
+  skippedInfoPath,
+  skippedPath,
+} from "./names.ts";
 import { type NewGroup, type RolloutKind, rolloutRecord } from "./rollouts.ts";
 
 export type RunOptions = {
@@ -176,25 +186,25 @@ export class Run {
 
   /** Keep a model beside the checkpoints, in the place of the best so far; `about` says which and why. */
   async saveBest(write: (dir: string) => Promise<void>, about: unknown): Promise<void> {
-    await this.#saveBeside(bestPath(this.dir), "best.json", { write, about });
+    await this.#saveBeside(bestPath(this.dir), bestInfoPath, { write, about });
   }
 
   /** Keep what a step that went wrong was computed from; returns the folder. */
   async saveSkipped(step: number, write: (dir: string) => Promise<void>, about: unknown): Promise<string> {
     const target = skippedPath(this.dir, step);
-    await this.#saveBeside(target, "batch.json", { write, about });
+    await this.#saveBeside(target, skippedInfoPath, { write, about });
     return target;
   }
 
   async #saveBeside(
     target: string,
-    name: string,
+    infoPath: (folder: string) => string,
     { write, about }: { write: (dir: string) => Promise<void>; about: unknown },
   ): Promise<void> {
     try {
       await writeFolder(target, async (dir) => {
         await write(dir);
-        await writeFile(join(dir, name), `${JSON.stringify(about)}\n`);
+        await writeFile(infoPath(dir), `${JSON.stringify(about)}\n`);
       });
     } catch (error) {
       throw explainSave(target, error);
