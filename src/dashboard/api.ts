@@ -9,12 +9,12 @@ import type { RolloutEpisode, RolloutGroup, RolloutKind } from "../run/rollouts.
 /** `live`: a process is writing; `finished`: all steps are done; `stopped`: neither. */
 export type RunStatus = "live" | "finished" | "stopped";
 
-/** A metric that stands for a run: its newest value and its course in a few points. */
+/** A metric that stands for a run: its newest value, and a few points of its series for a sparkline. */
 export type Headline = {
   readonly label: string;
   readonly name: string;
   readonly value: number;
-  readonly course: readonly number[];
+  readonly series: readonly number[];
 };
 
 /** A run as the overview lists it. */
@@ -117,7 +117,7 @@ export type ValidationTable = {
 };
 
 /** One validation prompt: its responses at those steps. */
-export type ValidationCourse = {
+export type PromptHistory = {
   readonly group: Omit<RolloutGroup, "episodes">;
   readonly at: readonly { readonly step: number; readonly episodes: readonly RolloutEpisode[] }[];
 };

@@ -93,7 +93,7 @@ function addRoutes(app: Hono, runs: Runs): void {
   );
   route("/api/validation", (view) => view.validationTable());
   route("/api/validation/prompt", async (view, c) =>
-    found(await view.validationCourse(query(c, "key")), "This prompt is not among the validation rollouts."),
+    found(await view.promptHistory(query(c, "key")), "This prompt is not among the validation rollouts."),
   );
   app.get("/api/columns", async (c) => {
     const view = await runs.view(query(c, "run"));

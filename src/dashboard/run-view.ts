@@ -5,11 +5,11 @@ import { findMetric } from "../algos/metrics/reference.ts";
 import { newestRollouts, type RolloutKind, type Rollouts, RolloutsReader } from "../run/rollouts.ts";
 import type {
   MetricInfo,
+  PromptHistory,
   RolloutIndex,
   RunDetail,
   RunSummary,
   SearchPage,
-  ValidationCourse,
   ValidationTable,
   Warning,
 } from "./api.ts";
@@ -99,9 +99,9 @@ export class RunView {
     return await this.#validation.table();
   }
 
-  async validationCourse(key: string): Promise<ValidationCourse | null> {
+  async promptHistory(key: string): Promise<PromptHistory | null> {
     await this.#rollouts.refresh();
-    return await this.#validation.course(key);
+    return await this.#validation.promptHistory(key);
   }
 
   async #warnings(): Promise<Warning[]> {

@@ -171,7 +171,7 @@ thead th { color: var(--soft); font-size: 12px; font-weight: 600; }
 .dots i { width: 8px; height: 8px; border-radius: 50%; background: var(--line-strong); }
 .dots i.high { background: var(--good); }
 .dots i.low { background: var(--bad); opacity: 0.75; }
-.group, .course { display: grid; gap: 14px; min-width: 0; }
+.group, .history { display: grid; gap: 14px; min-width: 0; }
 .prompt pre { white-space: pre-wrap; max-height: 220px; overflow-y: auto; margin-top: 6px; color: var(--text); }
 .truth { display: flex; gap: 10px; align-items: baseline; margin-top: 10px; font-size: 13px; }
 .truth span { color: var(--soft); }

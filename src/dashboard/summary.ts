@@ -10,10 +10,10 @@ import { bytesAt, openIfThere } from "../run/json-lines.ts";
 import { metricsPath } from "../run/names.ts";
 import type { Headline, RunSummary } from "./api.ts";
 import { parseLine } from "./columns.ts";
-import { thin } from "./page/course.ts";
+import { thin } from "./page/series.ts";
 import { statusOf } from "./run-status.ts";
 
-const points = 48; // of a course
+const points = 48; // of a sparkline
 const places = 24; // that are looked at in a large file
 const wholeBytes = 1 << 20; // a file up to this size is read as it is
 const windowBytes = 1 << 15; // of a larger one, this much at each place: several lines
@@ -107,7 +107,7 @@ function firstOf(rows: readonly Row[], candidates: Candidates): Headline | null 
     const values = valuesOf(rows, name);
     const value = values.at(-1);
     if (value === undefined) continue;
-    return { label, name, value, course: thin(values, points).map((it) => Number(it.toPrecision(4))) };
+    return { label, name, value, series: thin(values, points).map((it) => Number(it.toPrecision(4))) };
   }
   return null;
 }

@@ -6,8 +6,8 @@
  */
 import { createHash } from "node:crypto";
 import type { RolloutEntry, RolloutGroup, RolloutsReader } from "../run/rollouts.ts";
-import type { ValidationCourse, ValidationTable } from "./api.ts";
-import { evenly } from "./page/course.ts";
+import type { PromptHistory, ValidationTable } from "./api.ts";
+import { evenly } from "./page/series.ts";
 
 const mostSteps = 24;
 const mostPrompts = 200;
@@ -43,7 +43,7 @@ export class ValidationHistory {
   }
 
   /** The responses to one prompt at those steps; null for a prompt that is not there. */
-  async course(key: string): Promise<ValidationCourse | null> {
+  async promptHistory(key: string): Promise<PromptHistory | null> {
     const at: { step: number; episodes: RolloutGroup["episodes"] }[] = [];
     let group: Row["group"] | null = null;
     for (const { step } of this.#chosen().chosen) {

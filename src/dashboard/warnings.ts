@@ -87,7 +87,7 @@ const rules: Record<WarningId, Rule> = {
       tries: [
         "Go back: `trainer.resume_mode=resume_path` with a checkpoint from before the fall.",
         `Lower \`${actor}.optim.lr\`, or hold the policy near its start: \`${actor}.use_kl_loss=true\`.`,
-        "See whether KL, entropy or lengths left their course at the same step.",
+        "See whether KL, entropy or lengths changed at the same step.",
       ],
       metrics: [reward],
       since: best.step,

@@ -10,9 +10,9 @@ import { formatCount } from "../util/format.ts";
 import { aboveStatus, info, printedLines, record } from "../util/log.ts";
 import { TimeLeft } from "../util/time-left.ts";
 import { figure, tableLines, watchedNames } from "./console-table.ts";
-import { Course } from "./course.ts";
 import { panelLines } from "./panel.ts";
 import type { Sample } from "./samples.ts";
+import { MetricSeries } from "./series.ts";
 import { printable, wrap } from "./text-width.ts";
 import { earlierMetrics, type Screen, type TrackContext, type Tracker } from "./tracker.ts";
 import { verlLine } from "./verl-line.ts";
@@ -40,14 +40,15 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   if (context.consoleStyle === "verl") return verlConsole();
   const screen = context.screen ?? standardError;
   const { startStep, totalSteps, env } = context;
-  const courses = new Map<string, Course>();
+  const seriesByName = new Map<string, MetricSeries>();
   const note = (data: Metrics) => {
     // What a step did not do took none of its time.
-    for (const name of courses.keys()) if (name.startsWith("timing_s/") && !(name in data)) courses.delete(name);
+    for (const name of seriesByName.keys())
+      if (name.startsWith("timing_s/") && !(name in data)) seriesByName.delete(name);
     for (const [name, value] of Object.entries(data)) {
-      const course = courses.get(name) ?? new Course();
-      course.add(value);
-      courses.set(name, course);
+      const series = seriesByName.get(name) ?? new MetricSeries();
+      series.add(value);
+      seriesByName.set(name, series);
     }
   };
   for (const { data } of await earlierMetrics(context)) note(data);
@@ -64,7 +65,7 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
     const { columns, rows } = screen;
     const hasColor = !env.NO_COLOR;
     if (!isLive) return [];
-    return panelLines(courses, { step, totalSteps, columns, rows, hasColor, left: timeLeft.text(), samples });
+    return panelLines(seriesByName, { step, totalSteps, columns, rows, hasColor, left: timeLeft.text(), samples });
   };
   /** Show the step in the terminal and in the log, each if it is due. */
   const show = (step: number, data: Metrics, isDue: (pace: Pace) => boolean) => {
@@ -96,7 +97,7 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
       if (last === null) return;
       const { step, data } = last;
       show(step, data, (pace) => pace.step !== step);
-      tableLines(courses, { step, totalSteps, columns: 80, hasColor: false }).forEach(isLive ? record : info);
+      tableLines(seriesByName, { step, totalSteps, columns: 80, hasColor: false }).forEach(isLive ? record : info);
     },
   };
 }

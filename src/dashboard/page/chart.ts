@@ -8,10 +8,10 @@ import uPlot from "uplot";
 import type { MetricInfo } from "../api.ts";
 import { type Axis, onAxis } from "./align.ts";
 import type { ChartSpec, Series } from "./catalogue.ts";
-import { latest, smooth, weightFor } from "./course.ts";
 import { h, swatch } from "./dom.ts";
 import { showCount, showNumber } from "./format.ts";
 import type { RunData } from "./run-data.ts";
+import { latest, smooth, weightFor } from "./series.ts";
 
 /** What all charts of a view have in common. */
 export type ChartScene = {

@@ -59,7 +59,7 @@ export function swatch(color: string, className = "swatch"): HTMLElement {
   return element;
 }
 
-/** A small course of values as a line, without axes. */
+/** A sparkline: a few values as a line without axes. */
 export function sparkline(values: readonly number[], { width = 96, height = 26 } = {}): SVGSVGElement {
   const svg = document.createElementNS(svgSpace, "svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);

@@ -124,7 +124,7 @@ function headlineCells(headline: Headline | null): (Node | string)[] {
   return [
     h("span", { class: "caption", textContent: headline.label, title: headline.name }),
     h("b", { class: "number", textContent: showNumber(headline.value) }),
-    sparkline(headline.course),
+    sparkline(headline.series),
   ];
 }
 
