@@ -17,7 +17,7 @@ import { findRuns } from "./find-runs.ts";
 import { importMapHash, loadPage } from "./page-files.ts";
 import { RunView } from "./run-view.ts";
 
-export type AppOptions = {
+type AppOptions = {
   /** A run folder, or one that holds some. */
   readonly folder: string;
   /** The name that the server listens by. */
@@ -46,7 +46,7 @@ const headers: Readonly<Record<string, string>> = {
   "cache-control": "no-cache",
 };
 
-export type App = {
+type App = {
   fetch(request: Request): Response | Promise<Response>;
   /** Read the run that was written last, most likely the one to be looked at, before anybody asks. */
   warm(): Promise<void>;

@@ -14,7 +14,7 @@ export type Evidence = {
 };
 
 /** A value and the step it is of. */
-export type Point = { readonly step: number; readonly value: number };
+type Point = { readonly step: number; readonly value: number };
 
 /** The metric that training is about. */
 export const reward = "critic/score/mean";

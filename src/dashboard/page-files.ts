@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { favicon } from "./favicon.ts";
 import { style } from "./style.ts";
 
-export type PageFile = { readonly type: string; readonly body: string };
+type PageFile = { readonly type: string; readonly body: string };
 
 const folder = new URL("./page/", import.meta.url);
 const extension = extname(fileURLToPath(import.meta.url));

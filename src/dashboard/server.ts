@@ -8,7 +8,7 @@ import { listen } from "../util/listen.ts";
 import { createApp } from "./app.ts";
 import { checkHoldsRuns } from "./find-runs.ts";
 
-export type DashboardOptions = {
+type DashboardOptions = {
   /** A run folder, or a folder that holds runs at any depth. */
   readonly folder: string;
   /** Where to listen; 127.0.0.1 if not given. */

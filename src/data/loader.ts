@@ -21,7 +21,7 @@ export type LoaderOptions = {
 export type LoaderState = z.infer<typeof LoaderState>;
 
 /** The row indices of one batch; `isEpochEnd` on the last batch of an epoch, whose number starts at 0. */
-export type IndexBatch = { readonly indices: readonly number[]; readonly epoch: number; readonly isEpochEnd: boolean };
+type IndexBatch = { readonly indices: readonly number[]; readonly epoch: number; readonly isEpochEnd: boolean };
 
 const LoaderState = z.object({
   rows: z.int().min(1),

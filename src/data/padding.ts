@@ -10,7 +10,7 @@ import { invariant, UserError } from "../util/errors.ts";
 export type Truncation = "error" | "left" | "right" | "middle";
 
 /** A batch of rows filled up to one length. */
-export type PaddedRows = {
+type PaddedRows = {
   readonly batch: number;
   readonly time: number;
   readonly ids: Int32Array; // [batch, time]
@@ -18,7 +18,7 @@ export type PaddedRows = {
 };
 
 /** What one sampled answer consists of; `responseMask` is 0 at tokens the policy did not choose (tool output). */
-export type EpisodeTokens = {
+type EpisodeTokens = {
   readonly promptIds: ArrayLike<number>;
   readonly responseIds: ArrayLike<number>;
   readonly responseMask: ArrayLike<number>;
@@ -26,7 +26,7 @@ export type EpisodeTokens = {
 };
 
 /** One episode at fixed width: the prompt filled on the left, the response on the right. */
-export type PaddedEpisode = {
+type PaddedEpisode = {
   readonly prompt: Int32Array; // [promptLength]
   readonly response: Int32Array; // [responseLength]
   readonly ids: Int32Array; // [promptLength + responseLength]

@@ -23,7 +23,7 @@ export type PreferencePair = {
 };
 
 /** What is scored: messages where there is a template for them, else text. */
-export type Conversation = { readonly messages: readonly Message[] } | { readonly text: string };
+type Conversation = { readonly messages: readonly Message[] } | { readonly text: string };
 
 /** How a conversation becomes the tokens that are scored. */
 export type ScoringTemplate = Template & {

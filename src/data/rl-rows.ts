@@ -35,20 +35,20 @@ export type RlRow = {
 };
 
 /** Which columns to read; the names are those of the config keys under `data.`. */
-export type RlColumns = { readonly promptKey?: string; readonly rewardFnKey?: string };
+type RlColumns = { readonly promptKey?: string; readonly rewardFnKey?: string };
 
 /** How a prompt becomes tokens; the tools are those of the run, not of a row. */
-export type PromptTemplate = Template & { readonly tools?: readonly object[] | null };
+type PromptTemplate = Template & { readonly tools?: readonly object[] | null };
 
 /** `data.train_max_samples`, `data.shuffle` and `data.seed`. */
-export type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
+type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
 
-export type RlOptions = RlColumns &
+type RlOptions = RlColumns &
   PromptTemplate &
   Selection & { readonly filterOverlongPrompts: boolean; readonly maxPromptLength: number };
 
 /** Rows that fit, and how many were left out and why. */
-export type Filtered = {
+type Filtered = {
   readonly rows: readonly RlRow[];
   readonly overlong: number;
   readonly refused: number;

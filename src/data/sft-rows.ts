@@ -29,7 +29,7 @@ export type SingleTurnOptions = SftLimits & {
 };
 
 /** Where a multi-turn row has its chat. */
-export type MultiTurnOptions = SftLimits & {
+type MultiTurnOptions = SftLimits & {
   readonly messagesKey?: string;
   readonly toolsKey?: string;
   readonly enableThinkingKey?: string;

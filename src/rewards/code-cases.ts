@@ -26,7 +26,7 @@ export type CodeCase =
     }
   | { readonly kind: "assert"; readonly source: string; readonly stdin: string; readonly expected: string | null };
 
-export type CodeTests = { readonly language: Language; readonly cases: readonly CodeCase[] };
+type CodeTests = { readonly language: Language; readonly cases: readonly CodeCase[] };
 
 /** The tests of a sample, from its ground truth. */
 export function parseTests(input: RewardInput): CodeTests {

@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
 import { importFile } from "../util/import-file.ts";
 import { describeThrown } from "../workers/result.ts";
-import type { RewardInput, RewardValue } from "./reward.ts";
+import type { RewardInput } from "./reward.ts";
 
 /** A file with a reward function: `custom_reward_function.path`, `.name` and `.reward_kwargs`. */
 export type RewardFile = {
@@ -29,12 +29,6 @@ export type RewardSource =
   | RewardFile
   /** A config file whose `custom_reward_function` is the function itself. */
   | { readonly kind: "config"; readonly path: string };
-
-/** A reward function that scores many samples in one call (the manager `batch`): as many rewards, in their order. */
-export type BatchReward = (
-  inputs: readonly RewardInput[],
-  kwargs: Readonly<Record<string, unknown>>,
-) => readonly RewardValue[] | Promise<readonly RewardValue[]>;
 
 /** A reward function that is ready to be called. What it returns is not checked yet. */
 export type LoadedReward = {

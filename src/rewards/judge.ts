@@ -9,7 +9,7 @@ import { messageOf, UserError } from "../util/errors.ts";
 import { excerpt, type RemoteOptions, remote } from "./remote.ts";
 import type { RewardFunction, RewardInput } from "./reward.ts";
 
-export type JudgeOptions = RemoteOptions & {
+type JudgeOptions = RemoteOptions & {
   /** The API's base, such as http://127.0.0.1:8000/v1. */
   readonly url: string;
   readonly model: string;

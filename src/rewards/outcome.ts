@@ -6,7 +6,7 @@ import type { CallFailureReason } from "../workers/result.ts";
 import type { RewardInput, Score } from "./reward.ts";
 
 /** Why a call failed (`threw`, `deadline`, `crashed`), or `value`: what it returned is not a reward. */
-export type FailureReason = CallFailureReason | "value";
+type FailureReason = CallFailureReason | "value";
 
 /** A sample that has no score, and why. */
 export type Failure = {

@@ -11,7 +11,7 @@ import { UserError, unknownName } from "../util/errors.ts";
 import type { Score } from "./reward.ts";
 
 /** `reward_model.reward_kwargs.overlong_buffer_cfg`, in verl's words. */
-export type OverlongBuffer = {
+type OverlongBuffer = {
   readonly enable: boolean;
   /** So many tokens before the limit the penalty begins. */
   readonly len: number;
@@ -22,7 +22,7 @@ export type OverlongBuffer = {
 };
 
 /** `reward_model.reward_kwargs`. */
-export type ManagerOptions = {
+type ManagerOptions = {
   readonly overlong_buffer_cfg?: OverlongBuffer | null | undefined;
   readonly max_resp_len?: number | null | undefined;
 };
@@ -30,7 +30,7 @@ export type ManagerOptions = {
 /** What a manager makes of the score of a response with so many tokens. */
 export type ManagerRule = (score: Score, responseLength: number) => Score;
 
-export type ManagerName = "naive" | "batch" | "dapo" | "prime" | "rate_limited" | "remote" | "gdpo";
+type ManagerName = "naive" | "batch" | "dapo" | "prime" | "rate_limited" | "remote" | "gdpo";
 
 const managers: Readonly<Record<ManagerName, (options: ManagerOptions) => ManagerRule>> = {
   naive: () => withColumns,

@@ -9,7 +9,7 @@ import { DEFAULT_NAME, noExport, type RewardFile } from "./custom.ts";
 import type { RewardInput } from "./reward.ts";
 import { checkValue, type Outcomes, type Samples } from "./reward-worker.ts";
 
-export type PythonRewardOptions = {
+type PythonRewardOptions = {
   readonly source: RewardFile;
   readonly timeoutMs: number;
   readonly memoryMb: number;

@@ -2,8 +2,9 @@
  * The reward function as a worker runs it: called, and its value checked where it was returned. A worker process imports
  * this file (`workers/handler.ts`); a function that stays on the main thread goes through `rewardHandler` too.
  */
+import { siblingModule } from "../util/sibling-module.ts";
 import { isPromise } from "../workers/call-runner.ts";
-import { type Handler, siblingModule } from "../workers/handler.ts";
+import type { Handler } from "../workers/handler.ts";
 import { checkBatch, checkReward } from "./check.ts";
 import { type LoadedReward, loadReward, type RewardSource } from "./custom.ts";
 import type { Outcome } from "./outcome.ts";

@@ -47,7 +47,7 @@ export type RewardsOptions = {
 };
 
 /** What happened so far. */
-export type RewardCounts = {
+type RewardCounts = {
   readonly scored: number;
   readonly failed: number;
   /** Processes that hung or crashed and were replaced. */
@@ -55,7 +55,7 @@ export type RewardCounts = {
 };
 
 /** `reward_model.sandbox_fusion`. */
-export type CodePlace = CodeScorerOptions & { readonly fusionUrl?: string | null };
+type CodePlace = CodeScorerOptions & { readonly fusionUrl?: string | null };
 
 /** How long a program may take for all its test cases; each case has a limit of its own too. */
 const CODE_TIMEOUT_MS = 300_000; // verl's limit in the manager prime

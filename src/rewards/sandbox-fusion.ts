@@ -16,7 +16,7 @@ import { functionSource } from "./sandbox/javascript-source.ts";
 import type { Language } from "./sandbox/protocol.ts";
 import { callSource } from "./sandbox/python-source.ts";
 
-export type FusionOptions = {
+type FusionOptions = {
   readonly timeoutMs: number;
   /** Cases under way at once, of all programs together. */
   readonly maxConcurrent?: number;

@@ -17,7 +17,7 @@ import { scorePrimeMath } from "./scorers/prime-math.ts";
 import { scoreSearchQa } from "./scorers/search-qa.ts";
 
 /** The scorers that are not at hand here. */
-export type ScorerOptions = {
+type ScorerOptions = {
   /** Runs the model's code against the tests in the ground truth. */
   readonly code?: RewardFunction;
 };
@@ -61,11 +61,6 @@ export const dataSources: readonly string[] = [...rules.keys(), `${AIME}*`];
 /** Score a sample by the scorer of its data source. */
 export function builtinScore(input: RewardInput, options: ScorerOptions = {}): RewardValue | Promise<RewardValue> {
   return ruleOf(input.dataSource)(input, options);
-}
-
-/** Stop unless a data source has a scorer. */
-export function checkDataSource(dataSource: string): void {
-  ruleOf(dataSource);
 }
 
 function ruleOf(dataSource: string): Rule {

@@ -10,9 +10,9 @@ import { withPath } from "./judge.ts";
 import { excerpt, type RemoteOptions, remote } from "./remote.ts";
 import type { RewardFunction, RewardInput, RewardValue } from "./reward.ts";
 
-export type ServiceProtocol = "vllm" | "sglang" | "json";
+type ServiceProtocol = "vllm" | "sglang" | "json";
 
-export type ServiceOptions = RemoteOptions & {
+type ServiceOptions = RemoteOptions & {
   readonly url: string;
   readonly protocol: ServiceProtocol;
   /** The name under which the model is served; not sent by the protocol `json`. */
@@ -67,9 +67,6 @@ const protocols: Record<ServiceProtocol, Protocol> = {
     ]),
   },
 };
-
-/** The protocols' names. */
-export const serviceProtocols = Object.keys(protocols);
 
 /** A reward function that asks a service. */
 export function serviceReward(options: ServiceOptions): RewardFunction {

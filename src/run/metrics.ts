@@ -17,9 +17,6 @@ const Line = z.object({
 /** The metrics of one step. */
 export type Metrics = Readonly<Record<string, number>>;
 
-/** What the clock and the machine decide: the only metrics in which two runs of one config may differ. */
-export const isTiming = (name: string): boolean => name.startsWith("timing_") || name.startsWith("perf/");
-
 /** The whole lines of a run's metrics, in the order they were logged. */
 export async function readMetrics(dir: string): Promise<{ step: number; data: Metrics }[]> {
   return lines(await bytesOf(metricsPath(dir))).map(({ step, data }) => ({

@@ -59,7 +59,7 @@ const Kind = z.enum(["train", "val"]);
 const Rollouts = z.object({ step: z.int(), kind: Kind, groups: z.array(Group) });
 
 export type RolloutKind = z.infer<typeof Kind>;
-export type RolloutTurn = z.infer<typeof Turn>;
+type RolloutTurn = z.infer<typeof Turn>;
 export type RolloutEpisode = z.infer<typeof Episode>;
 export type RolloutGroup = z.infer<typeof Group>;
 /** One line of the file. */

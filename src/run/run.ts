@@ -81,7 +81,7 @@ type Claimed = {
 };
 
 /** A run folder that this process holds; `close` gives it free, and takes it away again if nothing ever began in it. */
-export class RunClaim {
+class RunClaim {
   readonly dir: string;
   /** What training goes on from; null at the very beginning. */
   readonly start: Checkpoint | null;

@@ -49,7 +49,7 @@ const watched: readonly (readonly [group: (typeof groups)[number], pattern: RegE
 
 type Shown = { readonly group: string; readonly label: string; readonly series: MetricSeries };
 
-export type TableView = {
+type TableView = {
   readonly step: number;
   readonly totalSteps: number;
   readonly columns: number;

@@ -19,7 +19,7 @@ export type Call = {
   readonly body?: string;
 };
 
-export type Answer = { readonly status: number; readonly body: unknown; readonly message: string };
+type Answer = { readonly status: number; readonly body: unknown; readonly message: string };
 
 export class MlflowClient {
   readonly #base: string;

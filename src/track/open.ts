@@ -18,7 +18,7 @@ const trackers = {
   console: openConsole,
 } satisfies Record<string, (context: TrackContext) => Promise<Tracker>>;
 
-export type TrackerName = keyof typeof trackers;
+type TrackerName = keyof typeof trackers;
 
 /** The trackers of a run as one; left to `await using`, they are closed as those of a run that failed. */
 export type Trackers = Tracker & AsyncDisposable;

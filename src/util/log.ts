@@ -4,7 +4,7 @@
  * Results go to stdout from `cli/`; everything here is commentary, so piping a command's output stays clean.
  */
 
-export type Level = "quiet" | "info" | "debug";
+type Level = "quiet" | "info" | "debug";
 
 let level: Level = "info";
 let live = "";

@@ -4,7 +4,7 @@
  * The generator is xoshiro128** (Blackman & Vigna, https://prng.di.unimi.it), seeded through SplitMix32.
  */
 
-export type RandomState = readonly [number, number, number, number];
+type RandomState = readonly [number, number, number, number];
 
 export class Random {
   #a: number;

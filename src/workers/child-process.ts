@@ -18,12 +18,12 @@ const LAST_OUTPUT_MS = 200;
 export const ownGroup = { detached: process.platform !== "win32", windowsHide: true } as const;
 
 /** A process that is being watched. */
-export type WatchedProcess = {
+type WatchedProcess = {
   /** End it and everything it has started; settles when it is gone. `onGone` is not called afterwards. */
   stop(): Promise<void>;
 };
 
-export type WatchOptions = {
+type WatchOptions = {
   readonly child: ChildProcess;
   /** The streams with what it prints; their lines go to the log. */
   readonly printed: readonly (Readable | null)[];

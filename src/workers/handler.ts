@@ -17,8 +17,3 @@ export type Handler<Input, Output> = {
 export type HandlerModule<Settings, Input, Output> = {
   load(settings: Settings): Promise<Handler<Input, Output>>;
 };
-
-/** The address of a module of ours beside `base` (an `import.meta.url`): `name`.ts, or .js in the published package. */
-export function siblingModule(name: string, base: string): URL {
-  return new URL(`./${name}${base.endsWith(".ts") ? ".ts" : ".js"}`, base);
-}

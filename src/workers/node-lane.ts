@@ -2,13 +2,13 @@
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { messageOf } from "../util/errors.ts";
+import { siblingModule } from "../util/sibling-module.ts";
 import { ownGroup, watch } from "./child-process.ts";
-import { siblingModule } from "./handler.ts";
 import type { Call, FunctionName, LaneEvent, OpenLane } from "./lane.ts";
 import { failedCall } from "./result.ts";
 import type { ProcessSettings } from "./worker-process.ts";
 
-export type NodeLaneOptions = FunctionName & {
+type NodeLaneOptions = FunctionName & {
   /** The module that the process imports: a `HandlerModule`. */
   readonly module: URL;
   /** What its `load` is called with: data that can be sent to another process. */

@@ -12,7 +12,7 @@ import { warn } from "../util/log.ts";
 import type { Call, Lane, LaneEvent, OpenLane } from "./lane.ts";
 import { type CallFailureReason, type CallResult, describeLate, describeUnloadable, failedCall } from "./result.ts";
 
-export type PoolOptions = {
+type PoolOptions = {
   /** What messages call the function: "the reward function". */
   readonly what: string;
   /** The largest number of lanes. */

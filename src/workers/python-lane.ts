@@ -12,7 +12,7 @@ import type { Call, FunctionName, LaneEvent, OpenLane } from "./lane.ts";
 import { pythonDriver } from "./python-driver.ts";
 import { type CallResult, failedCall, lateCall, thrownCall } from "./result.ts";
 
-export type PythonLaneOptions<Input, Output> = FunctionName & {
+type PythonLaneOptions<Input, Output> = FunctionName & {
   /** The command of the interpreter. */
   readonly python: string;
   readonly path: string;

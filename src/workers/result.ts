@@ -13,7 +13,7 @@ import { pathToFileURL } from "node:url";
  */
 export type CallFailureReason = "threw" | "deadline" | "crashed";
 
-export type CallFailure = {
+type CallFailure = {
   readonly reason: CallFailureReason;
   /** What the function did: `threw RangeError: …`. */
   readonly message: string;

@@ -28,7 +28,7 @@ let runner: CallRunner<unknown> | null = null;
 enableCompileCache();
 process.once("disconnect", () => process.kill(process.pid, "SIGKILL"));
 process.once("message", async (settings: ProcessSettings) => {
-  const { siblingModule } = await import("./handler.ts");
+  const { siblingModule } = await import("../util/sibling-module.ts");
   const workerData = { memoryMb: settings.memoryMb, parent: process.ppid };
   new Worker(siblingModule("watchdog", import.meta.url), { workerData }).unref();
   const { describeThrown, describeUnloadable } = await import("./result.ts");

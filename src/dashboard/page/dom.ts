@@ -12,7 +12,7 @@ declare global {
 type Tags = HTMLElementTagNameMap;
 type Listeners = { readonly [E in keyof HTMLElementEventMap]?: (event: HTMLElementEventMap[E]) => void };
 
-export type Props<K extends keyof Tags> = Partial<Omit<Tags[K], "dataset" | "style" | "children" | "attributes">> & {
+type Props<K extends keyof Tags> = Partial<Omit<Tags[K], "dataset" | "style" | "children" | "attributes">> & {
   readonly class?: string;
   readonly on?: Listeners;
   /** Attributes by name: aria-…, data-…, role. */

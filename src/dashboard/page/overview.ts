@@ -5,7 +5,7 @@ import { showAgo, showCount, showNumber, showSeconds } from "./format.ts";
 import { formatRoute } from "./route.ts";
 
 /** What the shell keeps of the list. */
-export type RunsSource = { list(): RunList | null };
+type RunsSource = { list(): RunList | null };
 
 export function overviewView(source: RunsSource): View {
   const chosen = new Set<string>();

@@ -12,7 +12,7 @@ import { isDrawn, levelsOf, rolesOf } from "./token-levels.ts";
 const mostTokens = 1500;
 const mostExtras = 6;
 
-export type ResponseOptions = {
+type ResponseOptions = {
   readonly title: string;
   readonly mark: "best" | "worst" | null;
   /** The largest advantage of the group, by size. */

@@ -42,6 +42,6 @@ function warningCard({ id, level, title, text, tries, metrics, since }: Warning)
 }
 
 /** Text in which what stands between backticks is code. */
-export function withCode(text: string): (HTMLElement | string)[] {
+function withCode(text: string): (HTMLElement | string)[] {
   return text.split("`").map((part, i) => (i % 2 === 1 ? h("code", { textContent: part }) : part));
 }

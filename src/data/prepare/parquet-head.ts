@@ -7,7 +7,7 @@ import { asyncBufferFromFile, parquetMetadataAsync, parquetSchema } from "hyparq
 import { type ColumnType, typeInFile } from "./column-type.ts";
 
 /** `columns` has null for a type that is not known here. */
-export type ParquetHead = {
+type ParquetHead = {
   readonly rows: number;
   readonly columns: readonly (readonly [name: string, type: ColumnType | null])[];
 };

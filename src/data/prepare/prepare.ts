@@ -21,7 +21,7 @@ import { hasAllShards, splitFiles } from "./splits.ts";
 import { type Column, verlParquet } from "./verl-parquet.ts";
 
 /** What to prepare, from where and to where. */
-export type PrepareRequest = {
+type PrepareRequest = {
   readonly dataset: Dataset;
   /** A raw file, or a folder with such files; null for the hub. */
   readonly localPath: string | null;
@@ -32,13 +32,13 @@ export type PrepareRequest = {
   readonly part: string | null;
 };
 
-export type PrepareContext = {
+type PrepareContext = {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
 };
 
 /** What was written, and the names of files that the source has no rows for. */
-export type Prepared = {
+type Prepared = {
   readonly files: readonly { readonly path: string; readonly rows: number }[];
   readonly missing: readonly string[];
 };

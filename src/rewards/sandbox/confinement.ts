@@ -11,6 +11,7 @@ import { findPackageJSON } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { UserError } from "../../util/errors.ts";
+import { siblingModule } from "../../util/sibling-module.ts";
 import type { Interpreter } from "./protocol.ts";
 
 /** A command with its arguments, and the module that the process loads its interpreter from. */
@@ -55,8 +56,7 @@ exec env -i "$0" --stack-size=$stack "$@"
 
 /** The command that starts an interpreter whose programs may have so much memory. */
 export function confine(interpreter: Interpreter, memoryMb: number): Confined {
-  const file = import.meta.url.endsWith(".ts") ? "./runner.ts" : "./runner.js";
-  const runner = realpathSync(fileURLToPath(new URL(file, import.meta.url)));
+  const runner = realpathSync(fileURLToPath(siblingModule("runner", import.meta.url)));
   const ownPackage = findPackageJSON(import.meta.url); // says that our files are modules
   const { folders, home } = packageFolders(interpreter);
   const args = [

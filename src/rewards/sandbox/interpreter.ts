@@ -11,7 +11,7 @@ import { ownGroup } from "../../workers/child-process.ts";
 import type { Confined } from "./confinement.ts";
 import { type Boot, header, type Interpreter, jsonFrame, type Outcome, type Request, readReply } from "./protocol.ts";
 
-export type InterpreterOptions = {
+type InterpreterOptions = {
   readonly interpreter: Interpreter;
   readonly confined: Confined;
   readonly outputBytes: number;

@@ -32,7 +32,7 @@ export async function loadJavaScript(module: string): Promise<JavaScript> {
   return new JavaScript(quickjs, Scope, memory);
 }
 
-export class JavaScript {
+class JavaScript {
   readonly snapshot = null;
   readonly #quickjs: QuickJSWASMModule;
   readonly #scopes: Package["Scope"];

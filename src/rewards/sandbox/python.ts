@@ -61,7 +61,7 @@ export async function loadPython(module: string, snapshot: Uint8Array | null): P
   return new Python(pyodide, gate, instance, ownSnapshot);
 }
 
-export class Python {
+class Python {
   /** From which another process starts in a fraction of the time; null if this one was started from one. */
   readonly snapshot: Uint8Array | null;
   readonly #gate: PythonGate;

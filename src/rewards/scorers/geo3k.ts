@@ -7,7 +7,7 @@ import { isEquivalent } from "./prm800k.ts";
 import { strip } from "./python-text.ts";
 
 /** The score with its two parts. */
-export type Geo3kScore = { readonly score: number; readonly acc: number; readonly format: number };
+type Geo3kScore = { readonly score: number; readonly acc: number; readonly format: number };
 
 const FORMAT_SHARE = 0.1;
 

@@ -10,9 +10,9 @@ import { lastBoxed } from "./boxed.ts";
 import { lastCharacters, strip } from "./python-text.ts";
 
 /** A score with verl's columns `acc` and `pred`. */
-export type DapoScore = { readonly score: 1 | -1; readonly acc: boolean; readonly pred: string | null };
+type DapoScore = { readonly score: 1 | -1; readonly acc: boolean; readonly pred: string | null };
 
-export type DapoOptions = { readonly strictBox?: boolean; readonly boxedFallback?: boolean };
+type DapoOptions = { readonly strictBox?: boolean; readonly boxedFallback?: boolean };
 
 const replaced: readonly (readonly [before: string, after: string])[] = [
   ["an ", ""],

@@ -14,7 +14,7 @@ import { latexToText } from "./latex-text.ts";
 import { parseFloatStrictly, strip } from "./python-text.ts";
 
 /** Where the two users of these rules differ. */
-export type Prm800kOptions = {
+type Prm800kOptions = {
   /** mathruler: spaces, braces and bare percent signs do not count, and litres are no unit. */
   readonly isCompact: boolean;
 };
