@@ -1,8 +1,8 @@
 /**
  * The table that a terminal shows during a run: the metrics to watch, each with its last value and a sparkline.
  *
- * At most twelve lines, in as many columns as the terminal has room for; where lines are short, the metrics further
- * down in `watched` give way. What is not shown is in metrics.jsonl; the first line has the count, room permitting. A pure
+ * At most twelve lines, in as many columns as fit in the terminal; if there is too little room, the last metrics of
+ * `watched` are left out. They are still in metrics.jsonl; the first line counts them if there is room for it. A pure
  * function of the series, so that every width is a unit test.
  */
 import { formatCount, formatSeconds } from "../util/format.ts";
@@ -20,7 +20,7 @@ const GAP = 2;
 /** Groups in the order they are shown. */
 const groups = ["val", "train", "critic", "actor", "response", "sampler"] as const;
 
-/** What is worth a place, the most telling first; the shown name is the part in brackets. */
+/** The metrics to show, the most important first; the shown name is the part in parentheses. */
 const watched: readonly (readonly [group: (typeof groups)[number], pattern: RegExp])[] = [
   ["critic", /^critic\/(score\/mean)$/],
   ["val", /^val-core\/(.*\/mean@\d+)$/],
@@ -56,7 +56,7 @@ type TableView = {
   readonly hasColor: boolean;
 };
 
-/** The names of the metrics to watch, the most telling first. */
+/** The names of the metrics to watch, the most important first. */
 export function watchedNames(names: Iterable<string>): string[] {
   return rank(names).map(({ name }) => name);
 }
@@ -69,7 +69,7 @@ function rank(names: Iterable<string>): { name: string; group: string; label: st
       return label === undefined ? [] : [{ name, group, label: printable(label) }];
     }),
   );
-  const firsts = new Map(found.map((it) => [it.name, it] as const).reverse()); // a name that fits twice stands at its first place
+  const firsts = new Map(found.map((it) => [it.name, it] as const).reverse()); // a name that matches twice counts at its first place
   return found.filter((it) => firsts.get(it.name) === it);
 }
 
@@ -108,7 +108,7 @@ function groupLines(shown: readonly Shown[], { columns, hasColor }: TableView): 
   });
 }
 
-/** Where we are, how fast, and how much more there is to read. */
+/** The step, the speed, and how many metrics are not shown. */
 function headLine(seriesByName: ReadonlyMap<string, MetricSeries>, view: TableView, notInRows: number): string {
   const { step, totalSteps, columns, hasColor } = view;
   const seconds = seriesByName.get("timing_s/step")?.last;
@@ -128,7 +128,7 @@ function timingLine(seriesByName: ReadonlyMap<string, MetricSeries>, { columns, 
   return parts.length === 0 ? [] : [paint("2", "time".padEnd(LABEL), hasColor) + parts.join(" · ")];
 }
 
-/** What the time of the step went into, the longest first, as many as ` · ` between them leaves room for. */
+/** The phases of a step with their times, the longest first, as many as fit with ` · ` between them. */
 export function timingParts(seriesByName: ReadonlyMap<string, MetricSeries>, width: number): string[] {
   const step = seriesByName.get("timing_s/step")?.last ?? 0;
   const sections = [...seriesByName]

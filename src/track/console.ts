@@ -1,9 +1,9 @@
 /**
- * What a person sees of the metrics: in a terminal a panel that is redrawn in place, elsewhere a line now and then, a
- * table at the end and validation samples as they come; or verl's line per step on stdout.
+ * The metrics for people: in a terminal a panel that is redrawn in place; elsewhere a line from time to time, a table at
+ * the end, and validation samples as they come; or verl's line per step on stdout.
  *
- * The panel stands right above the live line of util/log. When other lines were printed since, or the window became
- * narrower, it is drawn anew below them and the old one scrolls away. The run's log has the lines in every case.
+ * The panel is directly above the live line of util/log. If other lines were printed since, or the window became
+ * narrower, it is drawn again below them and the old one scrolls away. The run's log has the lines in every case.
  */
 import type { Metrics } from "../run/metrics.ts";
 import { formatCount } from "../util/format.ts";
@@ -42,7 +42,7 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   const { startStep, totalSteps, env } = context;
   const seriesByName = new Map<string, MetricSeries>();
   const note = (data: Metrics) => {
-    // What a step did not do took none of its time.
+    // A phase that this step did not have took no time.
     for (const name of seriesByName.keys())
       if (name.startsWith("timing_s/") && !(name in data)) seriesByName.delete(name);
     for (const [name, value] of Object.entries(data)) {
@@ -60,7 +60,7 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   let last: { readonly step: number; readonly data: Metrics } | null = null;
   let samples: readonly Sample[] = [];
 
-  /** The panel of a step; none where it is not shown. */
+  /** The panel of a step; no lines if it is not shown. */
   const lay = (step: number): string[] => {
     const { columns, rows } = screen;
     const hasColor = !env.NO_COLOR;
@@ -125,7 +125,7 @@ class Pace {
 /** Lines that replace each other. */
 class LivePanel {
   readonly #screen: Screen;
-  /** What is drawn, for which width, and how much had been printed by then. */
+  /** The lines that are drawn, for which width, and how many lines had been printed by then. */
   #lines = 0;
   #columns = 0;
   #printed = 0;
@@ -147,7 +147,7 @@ class LivePanel {
 
 type Where = { readonly totalSteps: number; readonly left: string };
 
-/** One line for a log: what the step has of the metrics to watch, under their full names. */
+/** One line for a log: those metrics to watch that the step has, with their full names. */
 function stepLine(step: number, data: Metrics, { totalSteps, left }: Where): string {
   const names = watchedNames(Object.keys(data)).slice(0, LINE_METRICS);
   const figures = names.map((name) => `${printable(name)} ${figure(data[name]!)}`);
