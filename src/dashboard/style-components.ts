@@ -1,4 +1,4 @@
-/** The style of what the views are made of; see style.ts. */
+/** The styles of the components of the views; see style.ts. */
 export const componentStyle = `
 .pill {
   display: inline-flex; align-items: center; gap: 6px; padding: 1px 9px; border-radius: 99px; font-size: 12px;
@@ -270,7 +270,7 @@ ${[0.04, 0.18, 0.34, 0.52, 0.72].map((alpha, i) => `.cell.shade${i} { background
 }
 `;
 
-/** A background of growing strength for the levels of a colouring, in the text and in its scale. */
+/** Backgrounds of growing strength for the levels of a colour scale, in the text and in the legend. */
 function shades(colouring: string, name: string, color: string, strengths: readonly number[]): string {
   return strengths
     .map((alpha, i) => `[data-colour="${colouring}"] .${name}${i + 1} { background: rgba(var(${color}), ${alpha}); }`)

@@ -1,8 +1,8 @@
 /**
  * The validation rollouts of a run over time: which prompt was answered how well at which step.
  *
- * Of many validations some two dozen are looked at, evenly spaced, the first and the last among them; a line is parsed
- * once and its scores are kept.
+ * At most 24 validations are used, evenly spaced, with the first and the last. A line is parsed once and its scores are
+ * kept.
  */
 import { createHash } from "node:crypto";
 import type { RolloutEntry, RolloutGroup, RolloutsReader } from "../run/rollouts.ts";
@@ -42,7 +42,7 @@ export class ValidationHistory {
     };
   }
 
-  /** The responses to one prompt at those steps; null for a prompt that is not there. */
+  /** The responses to one prompt at those steps; null for an unknown prompt. */
   async promptHistory(key: string): Promise<PromptHistory | null> {
     const at: { step: number; episodes: RolloutGroup["episodes"] }[] = [];
     let group: Row["group"] | null = null;

@@ -1,10 +1,10 @@
 /**
  * Rows to sample from, in verl's schema: `prompt`, `data_source`, `ability`, `reward_model`, `extra_info`, `agent_name`.
  *
- * As in verl 0.7 the rows keep their messages and are turned to tokens when they are sampled from; here they are
+ * As in verl 0.7 the rows keep their messages and become tokens only when they are sampled from; here they are
  * checked, chosen (`max_samples`) and filtered by templated length (`filter_overlong_prompts`), in that order.
- * Departures: a plain text is a prompt too, and an unfiltered overlong prompt obeys `data.truncation` instead of
- * breaking the batch.
+ * Departures: a plain text is a prompt too, and a prompt that is too long and not filtered is handled by
+ * `data.truncation` instead of breaking the batch.
  */
 import { z } from "zod";
 import type { Message } from "../text/chat-template.ts";
@@ -20,7 +20,7 @@ import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
 /** One prompt to sample from, with what its reward needs. */
 export type RlRow = {
   readonly prompt: readonly Message[];
-  /** The prompt as it stood in the file where that was a text, not a chat. */
+  /** The prompt as it is in the file, if it is a text and not a chat. */
   readonly promptText: string | null;
   readonly dataSource: string;
   readonly ability: string | null;
@@ -30,7 +30,7 @@ export type RlRow = {
   readonly toolsKwargs: Readonly<Record<string, unknown>>;
   readonly interactionKwargs: Readonly<Record<string, unknown>>;
   readonly agentName: string | null;
-  /** The row as it stood in the file: every column goes on to the reward function. */
+  /** The row as it is in the file: the reward function gets every column. */
   readonly source: Row;
 };
 
@@ -52,7 +52,7 @@ type Filtered = {
   readonly rows: readonly RlRow[];
   readonly overlong: number;
   readonly refused: number;
-  /** What the chat template said about the first row it refused. */
+  /** The message of the chat template about the first row that it refused. */
   readonly firstRefusal: string | null;
 };
 
@@ -92,7 +92,7 @@ export async function loadRlRows(
   return filtered;
 }
 
-/** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all when it is not positive. */
+/** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all if it is not positive. */
 export function chooseSamples(count: number, { maxSamples, shuffle, seed }: Selection): number[] {
   const wanted = maxSamples > 0 ? Math.min(maxSamples, count) : count;
   if (!shuffle || wanted === count) return Array.from({ length: wanted }, (_, i) => i);
@@ -135,7 +135,7 @@ export function verlFields(row: RlRow): Record<string, unknown> {
   };
 }
 
-/** Rows to columns; a column that a row does not have is null there. */
+/** Rows as columns; null where a row does not have a column. */
 export function collate(rows: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown[]> {
   const names = new Set(rows.flatMap((row) => Object.keys(row)));
   return Object.fromEntries([...names].map((name) => [name, rows.map((row) => row[name] ?? null)]));

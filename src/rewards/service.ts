@@ -2,7 +2,7 @@
  * Rewards from a service behind an address: a served reward model (vLLM's or SGLang's `/classify`), or any program that
  * takes a sample as JSON and answers with a score.
  *
- * What is sent and read is one row of `protocols`. An answer of another form is a failure that shows the answer.
+ * Each protocol is one row of `protocols`. An answer of another form is a failure that shows the answer.
  */
 import { z } from "zod";
 import { UserError } from "../util/errors.ts";
@@ -17,7 +17,7 @@ type ServiceOptions = RemoteOptions & {
   readonly protocol: ServiceProtocol;
   /** The name under which the model is served; not sent by the protocol `json`. */
   readonly model?: string;
-  /** The text that a served model reads of a sample: see `servedText`. The actor's own text unless given. */
+  /** The text of a sample for a served model: see `servedText`. The actor's own text if absent. */
   readonly render?: (input: RewardInput) => string;
 };
 
@@ -25,7 +25,7 @@ type Sent = { readonly input: RewardInput; readonly text: string; readonly model
 type Protocol = {
   readonly path: string;
   send(sent: Sent): unknown;
-  /** What the score is read from; its output is the reward. */
+  /** Reads the answer; its output is the reward. */
   readonly answer: z.ZodType<RewardValue>;
 };
 

@@ -2,9 +2,9 @@
  * What a terminal shows during a run: its progress, a chart of the reward (or of the loss), the metrics to watch
  * with their sparklines, what the time went into, and what the model answered at the last validation.
  *
- * A pure function of what is known, so that every window is a unit test. No line is as wide as the window, and the panel
- * leaves room for the live line below it; where a window is low the chart goes first, then samples, then metrics. What
- * is not shown is in metrics.jsonl, and every name here is explained in docs/trackers.md.
+ * A pure function of its arguments, so that every window size is a unit test. Lines are shorter than the window is wide,
+ * and the panel leaves room for the live line below it. In a low window the chart is left out first, then samples, then
+ * metrics. What is not shown is in metrics.jsonl, and docs/trackers.md explains every name here.
  */
 import { figure, timingParts } from "./console-table.ts";
 import type { Sample } from "./samples.ts";
@@ -25,7 +25,7 @@ export type PanelView = {
 
 type SeriesByName = ReadonlyMap<string, MetricSeries>;
 
-/** Plain words for the metrics to watch, in the order they are shown; the first name that a run has is the one. */
+/** Short labels for the metrics to watch, in the order they are shown; the first pattern that a run has is used. */
 const watched: readonly (readonly [label: string, ...names: RegExp[]])[] = [
   ["reward", /^critic\/score\/mean$/],
   ["accuracy", /^val-core\/.*\/acc\/mean@\d+$/, /^val\/accuracy$/],
@@ -47,7 +47,7 @@ const watched: readonly (readonly [label: string, ...names: RegExp[]])[] = [
 
 const NARROWEST = 32;
 const MAX_LINES = 28;
-/** Lines of the window that are not the panel's: the live line, and what was said before. */
+/** Lines of the window that the panel leaves free: the live line, and earlier messages. */
 const OTHERS = 3;
 const LABEL = 10;
 const VALUE = 7;
@@ -57,12 +57,12 @@ const GAP = 3;
 const MAX_CELLS = 3;
 const METRIC_LINES = 5;
 const SAMPLE_LINES = 4;
-/** Characters of a prompt's end and of a response's beginning that are laid out at all. */
+/** Characters of a prompt's end and of a response's beginning that are used at all. */
 const LOOKED_AT = 1000;
 const CHART_LINES = { least: 3, most: 10 };
 const AXIS = VALUE + 2;
 
-/** The lines of the panel; none where the window is too small for one. */
+/** The lines of the panel; none if the window is too small. */
 export function panelLines(seriesByName: SeriesByName, view: PanelView): string[] {
   const room = Math.min(MAX_LINES, view.rows - OTHERS);
   if (view.columns < NARROWEST || room < 2) return [];
@@ -101,7 +101,7 @@ function headLine({ step, totalSteps, left }: PanelView, width: number, paint: P
 
 type Area = { readonly width: number; readonly height: number; readonly paint: Paint };
 
-/** By eighths of a line. */
+/** Bars in eighths of a line. */
 const blocks = " ▁▂▃▄▅▆▇█";
 
 /** The reward or the loss as an area chart; it grows to the right until it is as wide as the window. */
@@ -115,7 +115,7 @@ function chartLines(seriesByName: SeriesByName, { totalSteps }: PanelView, { wid
   const isShare = finite.every((value) => value >= 0 && value <= 1) && name === "critic/score/mean";
   const [low, high] = isShare ? [0, 1] : [Math.min(...finite), Math.max(...finite)];
   const perPoint = Math.max(1, Math.floor(across / Math.max(totalSteps, points.length)));
-  /** Eighths of a line that a value stands high; a value that is no number leaves a gap. */
+  /** The height of a value in eighths of a line; a value that is not finite leaves a gap. */
   const heights = points.map((value) =>
     Number.isFinite(value) ? Math.max(1, Math.round(((value - low) / (high - low || 1)) * height * 8)) : 0,
   );
@@ -152,7 +152,7 @@ function metricLines(seriesByName: SeriesByName, width: number, paint: Paint): s
   );
 }
 
-/** Of several validations each is called by its data source: `val-core/{source}/acc/mean@1`. */
+/** With several validations, each is labelled with its data source: `val-core/{source}/acc/mean@1`. */
 const sourceOf = (name: string): string => fitEnd(printable(name.split("/").slice(1, -2).join("/")), LABEL - 1);
 
 const hasSome = (names: readonly string[]): boolean => names.length > 0;
@@ -162,7 +162,7 @@ function timingLine(seriesByName: SeriesByName, width: number, paint: Paint): st
   return parts === "" || LABEL + textWidth(parts) > width ? [] : [paint("dim", "time".padEnd(LABEL)) + parts];
 }
 
-/** The end of each prompt, the beginning of its response, and what it scored. */
+/** The end of each prompt, the start of its response, and the score. */
 function sampleLines(samples: readonly Sample[], width: number, paint: Paint): string[] {
   return samples.map(({ input, output, score }, i) => {
     const label = paint("dim", (i === 0 ? "answers" : "").padEnd(LABEL));

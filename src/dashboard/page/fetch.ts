@@ -1,4 +1,4 @@
-/** Questions to the server: JSON with the browser's own cache, and columns as bytes. */
+/** Requests to the server: JSON with the browser's own cache, and columns as bytes. */
 
 import type { RolloutKind, Rollouts } from "../../run/rollouts.ts";
 import type {

@@ -1,10 +1,10 @@
-/** All runs of a folder: how each is doing, and a choice of those to compare. */
+/** All runs of a folder with their state, and a choice of runs to compare. */
 import type { Headline, RunList, RunSummary } from "../api.ts";
 import { empty, h, renderOnce, sparkline, type View } from "./dom.ts";
 import { showAgo, showCount, showNumber, showSeconds } from "./format.ts";
 import { formatRoute } from "./route.ts";
 
-/** What the shell keeps of the list. */
+/** What the page keeps about the list. */
 type RunsSource = { list(): RunList | null };
 
 export function overviewView(source: RunsSource): View {
@@ -70,7 +70,7 @@ function headRow(): HTMLElement {
   );
 }
 
-/** One run: its link and its box stay, its numbers change. */
+/** One run: its link and its checkbox stay, its numbers change. */
 class RunRow {
   readonly element: HTMLElement;
   readonly #state = h("span", { class: "state" });

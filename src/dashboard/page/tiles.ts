@@ -1,4 +1,4 @@
-/** The state of a run in six numbers, each with where it came from. */
+/** The state of a run in six numbers, each with a sparkline of its past. */
 
 import { h, sparkline } from "./dom.ts";
 import { showNumber, showShare } from "./format.ts";

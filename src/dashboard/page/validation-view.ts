@@ -28,7 +28,7 @@ class Validation implements View {
   update(): void {
     getValidation(this.#run.id).then(
       (table) => this.#take(table),
-      () => {}, // the next poll tells that the server does not answer
+      () => {}, // the next poll shows that the server does not answer
     );
   }
 
