@@ -1,8 +1,8 @@
 /**
  * `node scripts/curves.ts NAME=RUN …`: what runs learnt, as pictures and a table in docs/learning.md.
  *
- * Everything comes from the runs' own metrics.jsonl; the page says nothing that is not in them. A name that the page has
- * already is replaced, the others stay: their numbers are in docs/learning/NAME.json.
+ * Everything comes from the runs' own metrics.jsonl; the page contains nothing else. A section whose name is given is
+ * replaced, the others stay: their numbers are in docs/learning/NAME.json.
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus } from "node:os";
@@ -24,7 +24,7 @@ type Learnt = {
   readonly curves: Readonly<Record<string, Curve>>;
 };
 
-/** What is shown, in this order, where a run has it. */
+/** The metrics to show, in this order, if a run has them. */
 const shown: readonly (readonly [title: string, metric: RegExp])[] = [
   ["greedy accuracy", /^val-core\/.*\/mean@1$/],
   ["mean reward", /^critic\/rewards\/mean$/],

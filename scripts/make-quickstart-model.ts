@@ -1,12 +1,12 @@
 /**
- * Makes what `npm start` and examples/loop.ts begin with, in examples/quickstart: a model of 800,000 weights that adds
+ * Makes the files that `npm start` and examples/loop.ts start from, in examples/quickstart: a model of 800,000 weights that adds
  * two numbers but forgets to carry, and sums to practise on.
  *
  *   node scripts/make-quickstart-model.ts [FOLDER]
  *
- * The model is made by `trainyard sft` from nothing but generated homework, of which three in four sheets drop every
- * carry (58+67=15: 8+7 ends in 5, 5+6 ends in 1). It imitates them: its likeliest answer is right where nothing is
- * carried, which is three sums in ten. One sheet in four is right, so it can carry; a reward is what makes it do so.
+ * The model is trained by `trainyard sft` on generated homework only. In three of four sheets every carry is missing
+ * (58+67=15: 8+7 ends in 5, 5+6 ends in 1). So its most likely answer is right only if nothing is carried, in three of
+ * ten sums. One sheet in four is right, so the model can carry; the reward makes it do so.
  */
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -75,7 +75,7 @@ const withoutCarry = ({ a, b }: Sum): number => ((Math.floor(a / 10) + Math.floo
 
 const question = ({ a, b }: Sum): string => `${a}+${b}=?`;
 
-/** How many sheets of homework there are of a sum, and how many of these are right. */
+/** How many sheets of homework each sum has, and how many of these are right. */
 const sheets = 4;
 const rightSheets = 1;
 

@@ -3,7 +3,7 @@
  *
  * A folder holds a model and `reference.safetensors`: input_ids, logits, logprobs, loss and the gradient of every
  * parameter for plain rows; logits of left-padded rows; eight greedy tokens that continue the first row. One line per
- * folder gives the largest errors; the exit code is 1 if a limit is passed.
+ * folder gives the largest errors; the exit code is 1 if an error is above its limit.
  */
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
@@ -95,7 +95,7 @@ function compareGradients(
   return worst;
 }
 
-/** Left-padded rows are shifted to the left: what is compared is what the mask lets through. */
+/** Left-padded rows are shifted to the left, and only the tokens of the mask are compared. */
 async function leftPaddedError(model: EmbeddedModel, get: (name: string) => Tensor): Promise<number> {
   const ids = matrix(get("input_ids"));
   const mask = matrix(get("attention_mask"));

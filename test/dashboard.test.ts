@@ -52,6 +52,31 @@ const hostileGroups = (): NewGroup[] => [
   },
 ];
 
+/** An answer in two turns of the policy, with the output of a tool between them. */
+const toolGroups = (): NewGroup[] => [
+  {
+    prompt: "What is 2 + 3?",
+    truth: "5",
+    source: "sums",
+    episodes: [
+      {
+        response: "add(2, 3)5It is 5.",
+        tokens: ["add", "(2, 3)", "5", "It is", " 5."],
+        logprobs: [-1, -1, 0, -1, -1],
+        advantages: [1, 1, 0, 1, 1],
+        score: 1,
+        extra: {},
+        turns: [
+          { role: "assistant", start: 0, end: 2, finish_reason: "tool_calls" },
+          { role: "tool", start: 2, end: 3 },
+          { role: "assistant", start: 3, end: 5, finish_reason: "stop" },
+        ],
+        drawn: [1, 1, 0, 1, 1],
+      },
+    ],
+  },
+];
+
 describe.skipIf(executable === undefined)(
   "the dashboard (skipped where there is no Chromium; CHROMIUM names one)",
   () => {
@@ -78,6 +103,7 @@ describe.skipIf(executable === undefined)(
         validateEvery: 1000,
         change: () => ({ [hostile]: 1, [`val-core/${hostile}/acc/mean@1`]: 1 }),
       });
+      await writeRun(join(root, "tools"), { steps: 2, groups: toolGroups, validateEvery: 1000 });
       dashboard = await startDashboard({ folder: root });
       browser = await chromium.launch({ ...(executable && { executablePath: executable }), args: ["--no-sandbox"] });
     });
@@ -426,6 +452,22 @@ describe.skipIf(executable === undefined)(
       expect(await background(".t.p5, .t.p4, .t.p3")).not.toBe("rgba(0, 0, 0, 0)");
       await page.locator(".t").first().hover();
       expect(await page.locator(".tip").textContent()).toMatch(/probability\d+%log-prob-?[\d.]+.*entropy/);
+    });
+
+    test("an episode of several turns shows the role of each, and mutes what the policy did not draw", async () => {
+      const page = await newPage();
+      await show(page, dashboard.url, "tools", "rollouts");
+      expect(await page.locator(".tokens .role").allTextContents()).toEqual(["assistant", "tool", "assistant"]);
+      expect(await page.locator(".t.given").allTextContents()).toEqual(["5"]);
+      expect(await page.locator(".t.up4").count()).toBe(4);
+      const colour = (selector: string) =>
+        page
+          .locator(selector)
+          .first()
+          .evaluate((element) => getComputedStyle(element).color);
+      expect(await colour(".t.given")).not.toBe(await colour(".t.up4"));
+      await page.locator(".t.given").hover();
+      expect(await page.locator(".tip").textContent()).toContain("tool, not drawn by the policy");
     });
 
     test("validation shows a prompt's responses from the first step to the last", async () => {

@@ -4,11 +4,8 @@
  * Static and dynamic imports, `export … from` and types count alike. Tests beside the code are free: a law may need
  * the rooms below. The second half shows for every rule a file that breaks it, so that the first half means something.
  */
-import { globSync, readFileSync } from "node:fs";
-import { posix } from "node:path";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { parseAst } from "vitest/node";
+import { type AstNode, isNode, parseCode, readSources, resolveImport, walk } from "./syntax.ts";
 
 /** In the order a tensor and then an episode travels: a room imports from itself and from those before it. */
 const rooms = [
@@ -119,7 +116,7 @@ function circles(sources: readonly Source[]): string[] {
 function parse(path: string, code: string): Source {
   const imports: string[] = [];
   const touches: string[] = [];
-  walk(parseAst(code, { lang: "ts" }), (node) => {
+  walk(parseCode(code), (node) => {
     if (importers.has(String(node.type)) && isNode(node.source) && typeof node.source.value === "string") {
       imports.push(resolveImport(path, node.source.value));
     }
@@ -137,17 +134,6 @@ const importers = new Set([
   "ExportAllDeclaration",
   "ExportNamedDeclaration",
 ]);
-
-type AstNode = Readonly<Record<string, unknown>>;
-const isNode = (value: unknown): value is AstNode => typeof value === "object" && value !== null && "type" in value;
-
-function walk(value: unknown, visit: (node: AstNode) => void): void {
-  if (Array.isArray(value)) for (const item of value) walk(item, visit);
-  else if (isNode(value)) {
-    visit(value);
-    for (const child of Object.values(value)) walk(child, visit);
-  }
-}
 
 /** `process.stdout.write` of the expression that says so, by dot or by a string in brackets; null for anything else. */
 function memberName(node: unknown): string | null {
@@ -168,17 +154,10 @@ function destructured(node: AstNode): string[] {
   return owner === null ? [] : properties.map(({ key }) => `${owner}.${isNode(key) ? key.name : "*"}`);
 }
 
-/** A path below src/ for a relative import, the specifier itself for a package. */
-function resolveImport(path: string, specifier: string): string {
-  return specifier.startsWith(".") ? posix.join(posix.dirname(path), specifier) : specifier;
-}
-
 describe("the rooms of src/", () => {
-  const root = fileURLToPath(new URL("../src", import.meta.url));
-  const sources = globSync("**/*.ts", { cwd: root, exclude: ["**/*.test.ts", "**/*.as.ts", "**/*.d.ts"] })
-    .map((path) => path.replaceAll("\\", "/"))
-    .sort()
-    .map((path) => parse(path, readFileSync(`${root}/${path}`, "utf8")));
+  const sources = readSources("src/**/*.ts")
+    .filter(({ path }) => !path.endsWith(".test.ts"))
+    .map(({ path, code }) => parse(path.slice("src/".length), code));
 
   test("are there to be read", () => {
     expect(sources.length).toBeGreaterThan(10);

@@ -13,7 +13,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { main } from "../src/cli/main.ts";
 import { createModel } from "../src/models/create.ts";
-import { isTiming, readMetrics } from "../src/run/metrics.ts";
+import { readMetrics } from "../src/run/metrics.ts";
+import { isTiming } from "./timings.ts";
 
 const fixtures = fileURLToPath(new URL("fixtures/text", import.meta.url));
 const launcher = fileURLToPath(new URL("../bin/trainyard.js", import.meta.url));

@@ -277,10 +277,7 @@ test("a gradient that is not finite skips the step, says so and counts it", asyn
   expect(code).toBe(0);
   for (const n of [1, 2, 3])
     expect(said).toMatch(
-      new RegExp(
-        `^warning: Step ${n}: the gradient norm is \\w+, so the step was skipped \\(${n} so far\\)\\.$`,
-        "m",
-      ),
+      new RegExp(`^warning: Step ${n}: the gradient norm is \\w+, so the step was skipped \\(${n} so far\\)\\.$`, "m"),
     );
   expect((await box.metrics("skipping")).map((data) => data["train/skipped_steps"])).toEqual([1, 2, 3]);
   const saved = await readFile(box.path("skipping", "global_step_3", "actor", "model.safetensors"));

@@ -5,12 +5,12 @@
  * temporary name, read back and compared, and only then given its name: what stands there is whole and right.
  */
 import { readdir, realpath, rename, rm } from "node:fs/promises";
-import { dirname, join, relative, resolve } from "node:path";
+import { dirname, relative, resolve } from "node:path";
 import { type Head, type ParameterSpec, parameterSpecs, readConfig } from "../models/config.ts";
 import { elementCount, type WriteDtype } from "../models/safetensors.ts";
 import { loadParameters, saveParameters } from "../models/weights.ts";
 import { latestCheckpoint } from "../run/checkpoint.ts";
-import { stepOf } from "../run/names.ts";
+import { roleDir, stepOf, type TrainedRole, trainedRoles } from "../run/names.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { codeOf, invariant, UserError, unknownName } from "../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName } from "../util/files.ts";
@@ -27,9 +27,6 @@ const flags = {
   force: { kind: "switch", doc: "replace the model that is in DIR" },
 } as const;
 
-/** The folders of a checkpoint that hold a model, the one to take unless another is asked for first. */
-const roles = ["actor", "reward", "critic"];
-
 /** Run the verb; returns the exit code. */
 export async function run({ args }: Call): Promise<number> {
   const { flags: given, words, isHelp } = parseFlags(flags, args);
@@ -45,7 +42,7 @@ export async function run({ args }: Call): Promise<number> {
     );
   if (extra !== undefined) throw new UserError(`Both ${from} and ${extra} are to be exported. Export one of them.`);
   if (to === undefined) throw new UserError(`Where ${from} is to be exported to is missing. Add --to DIR.`);
-  if (role !== undefined && !roles.includes(role)) throw unknownName("`--role`", role, roles);
+  if (role !== undefined && !isRole(role)) throw unknownName("`--role`", role, trainedRoles);
   return withInterrupt(async (signal) => {
     const source = await findModel(from, role);
     await checkTarget(source, to, given.force);
@@ -56,7 +53,7 @@ export async function run({ args }: Call): Promise<number> {
 }
 
 /** The model folder that a path means: itself, or a role of a checkpoint; of a run, of its latest checkpoint. */
-async function findModel(path: string, role: string | undefined): Promise<string> {
+async function findModel(path: string, role: TrainedRole | undefined): Promise<string> {
   const names = await list(path);
   if (names === null) throw new UserError(`There is no folder ${path}. Name a run folder or one of its checkpoints.`);
   if (isModel(names)) {
@@ -64,17 +61,19 @@ async function findModel(path: string, role: string | undefined): Promise<string
     throw new UserError(`${path} is a model, which has no roles. Leave --role out, or name the checkpoint above it.`);
   }
   const checkpoint = stepOf(resolve(path)) === null ? (await latestCheckpoint(path))?.dir : path;
-  const there = checkpoint === undefined ? [] : ((await list(checkpoint)) ?? []).filter((name) => roles.includes(name));
-  const chosen = role ?? roles.find((name) => there.includes(name));
+  const there = checkpoint === undefined ? [] : ((await list(checkpoint)) ?? []).filter(isRole);
+  const chosen = role ?? trainedRoles.find((name) => there.includes(name));
   if (checkpoint === undefined || chosen === undefined) {
     throw new UserError(
       `${path} holds neither a checkpoint (global_step_N) nor a model (config.json and *.safetensors). ` +
         "Name a run folder that has saved something, or a checkpoint in it.",
     );
   }
-  if (there.includes(chosen)) return join(checkpoint, chosen);
+  if (there.includes(chosen)) return roleDir(checkpoint, chosen);
   throw new UserError(`${checkpoint} has no ${chosen}. It holds: ${there.join(", ")}.`);
 }
+
+const isRole = (name: string): name is TrainedRole => trainedRoles.some((role) => role === name);
 
 const isModel = (names: readonly string[]): boolean =>
   names.includes("config.json") && names.some((name) => name.endsWith(".safetensors"));

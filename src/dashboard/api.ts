@@ -1,7 +1,7 @@
 /**
- * What the server tells the page, as types: nothing here runs, so both sides may import it.
+ * The answers of the server to the page, as types only, so both sides may import them.
  *
- * Every answer is made from a run folder's files and nothing else. Columns of metrics travel as bytes, see
+ * Every answer is made from a run folder's files and nothing else. Columns of metrics are sent as bytes, see
  * page/wire.ts.
  */
 import type { RolloutEpisode, RolloutGroup, RolloutKind } from "../run/rollouts.ts";
@@ -9,12 +9,12 @@ import type { RolloutEpisode, RolloutGroup, RolloutKind } from "../run/rollouts.
 /** `live`: a process is writing; `finished`: all steps are done; `stopped`: neither. */
 export type RunStatus = "live" | "finished" | "stopped";
 
-/** A metric that stands for a run: its newest value and its course in a few points. */
+/** A metric that stands for a run: its newest value, and a few points of its series for a sparkline. */
 export type Headline = {
   readonly label: string;
   readonly name: string;
   readonly value: number;
-  readonly course: readonly number[];
+  readonly series: readonly number[];
 };
 
 /** A run as the overview lists it. */
@@ -25,21 +25,21 @@ export type RunSummary = {
   readonly status: RunStatus;
   /** The last step that was logged; 0 at the beginning. */
   readonly step: number;
-  /** Null where the folder does not tell. */
+  /** Null if the folder does not say. */
   readonly total: number | null;
   /** When the metrics were last written, in milliseconds since 1970. */
   readonly updatedAt: number;
-  /** Of one step, lately; null before there is one. */
+  /** Seconds of a recent step; null before the first one. */
   readonly stepSeconds: number | null;
   /** Reward, accuracy or loss, whichever the run has; null before the first step. */
   readonly headline: Headline | null;
-  /** Of the last validation; null where there was none. */
+  /** Of the last validation; null if there was none. */
   readonly validation: Headline | null;
 };
 
 export type RunList = { readonly folder: string; readonly runs: readonly RunSummary[] };
 
-/** Something in the metrics that asks for a look. */
+/** A problem that shows in the metrics. */
 export type Warning = {
   readonly id: string;
   readonly level: "notice" | "serious";
@@ -49,23 +49,23 @@ export type Warning = {
   /** What to try, most promising first. */
   readonly tries: readonly string[];
   readonly metrics: readonly string[];
-  /** The step from which on it is so. */
+  /** The first step at which it shows. */
   readonly since: number;
 };
 
-/** A run as its own page shows it; asked for again and again while the run goes on. */
+/** A run as its own page shows it; polled while the run goes on. */
 export type RunDetail = {
   readonly summary: RunSummary;
-  /** Another number once earlier rows are no longer what they were. */
+  /** Changes when earlier rows have changed. */
   readonly version: number;
   readonly rows: number;
-  /** How many metrics there are; more than before asks for `/api/metrics`. */
+  /** How many metrics there are; when it grows, the page asks for `/api/metrics`. */
   readonly metricCount: number;
   readonly unreadable: number;
   readonly warnings: readonly Warning[];
 };
 
-/** A metric and what is known of it; the texts are "" for one that the metric table does not have. */
+/** A metric and its documentation; the texts are "" for a metric that the metric table does not have. */
 export type MetricInfo = {
   readonly name: string;
   readonly unit: string;
@@ -81,12 +81,12 @@ export type RolloutIndex = {
   readonly unreadable: number;
 };
 
-/** One place where a searched text stands. */
+/** One place where a searched text was found. */
 export type SearchHit = {
   readonly step: number;
   readonly kind: RolloutKind;
   readonly group: number;
-  /** Null where it stands in the prompt or in the truth. */
+  /** Null if it is in the prompt or in the truth. */
   readonly episode: number | null;
   readonly score: number | null;
   /** A line of text around it, and where in that line it is. */
@@ -98,13 +98,13 @@ export type SearchPage = {
   readonly hits: readonly SearchHit[];
   /** Lines of the file that are still to be searched. */
   readonly left: number;
-  /** Where to go on; null at the end. */
+  /** Where to continue; null at the end. */
   readonly next: number | null;
 };
 
 /** Validation prompts by step: mean scores, one row per prompt, one column per step. */
 export type ValidationTable = {
-  /** At most some two dozen of all validated steps, evenly spaced, the first and the last among them. */
+  /** At most 24 of all validated steps, evenly spaced, with the first and the last. */
   readonly steps: readonly number[];
   readonly validations: number;
   readonly prompts: readonly {
@@ -117,7 +117,7 @@ export type ValidationTable = {
 };
 
 /** One validation prompt: its responses at those steps. */
-export type ValidationCourse = {
+export type PromptHistory = {
   readonly group: Omit<RolloutGroup, "episodes">;
   readonly at: readonly { readonly step: number; readonly episodes: readonly RolloutEpisode[] }[];
 };

@@ -1,9 +1,9 @@
 /**
- * The routes: the page's files, and what is in the run folders as JSON.
+ * The routes: the page's files, and the content of run folders as JSON.
  *
- * It only reads, and only run folders that were found below the folder it shows: a request names a run, never a path.
- * Requests by a name that is not this machine's are refused, so that no web page can reach it by pointing its own name
- * here; a strict content policy holds the page to its own files.
+ * It only reads, and only run folders that were found below the shown folder: a request names a run, never a path.
+ * Requests with a host name that is not this machine's are refused, so that no web page can reach the dashboard through
+ * a name of its own (DNS rebinding). A strict content policy lets the page load its own files only.
  */
 import { createHash } from "node:crypto";
 import { isIP } from "node:net";
@@ -17,10 +17,10 @@ import { findRuns } from "./find-runs.ts";
 import { importMapHash, loadPage } from "./page-files.ts";
 import { RunView } from "./run-view.ts";
 
-export type AppOptions = {
-  /** A run folder, or one that holds some. */
+type AppOptions = {
+  /** A run folder, or a folder that holds runs. */
   readonly folder: string;
-  /** The name that the server listens by. */
+  /** The host name that the server listens on. */
   readonly host: string;
 };
 
@@ -46,9 +46,9 @@ const headers: Readonly<Record<string, string>> = {
   "cache-control": "no-cache",
 };
 
-export type App = {
+type App = {
   fetch(request: Request): Response | Promise<Response>;
-  /** Read the run that was written last, most likely the one to be looked at, before anybody asks. */
+  /** Read the newest run before the first request: most likely it is the one to be shown. */
   warm(): Promise<void>;
 };
 
@@ -93,7 +93,7 @@ function addRoutes(app: Hono, runs: Runs): void {
   );
   route("/api/validation", (view) => view.validationTable());
   route("/api/validation/prompt", async (view, c) =>
-    found(await view.validationCourse(query(c, "key")), "This prompt is not among the validation rollouts."),
+    found(await view.promptHistory(query(c, "key")), "This prompt is not among the validation rollouts."),
   );
   app.get("/api/columns", async (c) => {
     const view = await runs.view(query(c, "run"));
@@ -102,7 +102,7 @@ function addRoutes(app: Hono, runs: Runs): void {
   });
 }
 
-/** The runs below a folder; those that were asked for lately stay in memory. */
+/** The runs below a folder; those that were requested recently stay in memory. */
 class Runs {
   readonly #folder: string;
   readonly #views = new Map<string, RunView>();
@@ -140,7 +140,7 @@ class Runs {
     return view;
   }
 
-  /** Look for runs, but not at every request. */
+  /** Search for runs, but not at every request. */
   async #find(): Promise<readonly string[]> {
     if (performance.now() - this.#lookedAt > 2000) {
       this.#ids = await findRuns(this.#folder);
@@ -151,7 +151,7 @@ class Runs {
   }
 }
 
-/** A name of this machine: an address, localhost, what the server was told to listen by, or the machine's own name. */
+/** A name of this machine: an address, localhost, the host the server listens on, or the machine's own name. */
 function isOwnName(header: string, host: string): boolean {
   const name = header
     .replace(/:\d+$/, "")
@@ -168,7 +168,7 @@ function json(c: Context, value: unknown): Response {
   return answer(c, JSON.stringify(value), "application/json");
 }
 
-/** An answer that the browser need not get again while it is the same. */
+/** An answer that the browser may cache while it does not change. */
 function answer(c: Context, body: string, type: string): Response {
   const etag = `"${createHash("sha1").update(body).digest("base64url")}"`;
   if (c.req.header("if-none-match") === etag) return c.body(null, 304, { etag });

@@ -1,9 +1,9 @@
 /**
  * The metrics of a run as columns: one array of numbers per metric, one place per logged step.
  *
- * The file is followed: what was read once is kept, and only new lines are parsed. A metric that a step does not have is
- * NaN there. A step that comes again (a file put together by hand) takes the place of its earlier line and of all after
- * it, as a resumed run does.
+ * What was read is kept, and only new lines are parsed. A metric that a step does not have is NaN there. A step that
+ * appears again (in a file that was edited by hand) replaces its earlier line and all lines after that, as a resumed run
+ * does.
  */
 import { LineFollower } from "../run/json-lines.ts";
 import { metricsPath } from "../run/names.ts";
@@ -25,12 +25,12 @@ export class MetricColumns {
     });
   }
 
-  /** Take in what has been written since. */
+  /** Read what was written since the last time. */
   async refresh(): Promise<void> {
     await this.#follower.refresh();
   }
 
-  /** Another number after each change to rows that were there. */
+  /** Changes whenever earlier rows change. */
   get version(): number {
     return this.#version;
   }
@@ -51,7 +51,7 @@ export class MetricColumns {
     return [...this.#columns.keys()];
   }
 
-  /** The values of a metric; null where no step has it. */
+  /** The values of a metric; null if no step has it. */
   column(name: string): Float64Array | null {
     return this.#columns.get(name)?.subarray(0, this.#rows) ?? null;
   }
@@ -122,7 +122,7 @@ export class MetricColumns {
   }
 }
 
-/** A line as a value; checked by hand, because a schema over a million numbers would take longer than reading them. */
+/** Parse a line. Checked by hand: a schema over a million numbers would take longer than reading them. */
 export function parseLine(text: string): { step: number; data: Record<string, unknown> } | null {
   try {
     const value: unknown = JSON.parse(text);

@@ -1,25 +1,25 @@
 /**
- * What warnings are judged by: the metrics of a run as points, and the few statistics that the rules need. Pure.
+ * What the rules of warnings use: the metrics of a run as points, and a few statistics. Pure.
  */
 
-/** The metrics of a run, and what the rollouts add to them. */
+/** The metrics of a run, and a count from its rollouts. */
 export type Evidence = {
   readonly steps: ArrayLike<number>;
   /** Values by step, NaN where a step has none; null for a metric that no step has. */
   column(name: string): ArrayLike<number> | null;
   /** Metrics that were not finite at or after a step. */
   notFiniteSince(step: number): readonly string[];
-  /** Of the groups of several responses logged lately, how many have equal scores throughout. */
+  /** Of the recently logged groups with several responses, how many have only equal scores. */
   readonly groups?: { readonly equal: number; readonly total: number };
 };
 
-/** A value and the step it is of. */
-export type Point = { readonly step: number; readonly value: number };
+/** A value and its step. */
+type Point = { readonly step: number; readonly value: number };
 
-/** The metric that training is about. */
+/** The metric that training maximizes. */
 export const reward = "critic/score/mean";
 
-/** The evidence with what several rules ask of it. */
+/** The evidence with the values that several rules need. */
 export class Look {
   readonly evidence: Evidence;
   readonly #points = new Map<string, readonly Point[]>();
@@ -28,7 +28,7 @@ export class Look {
     this.evidence = evidence;
   }
 
-  /** The steps that have a metric. */
+  /** The finite values of a metric with their steps. */
   points(name: string): readonly Point[] {
     const known = this.#points.get(name);
     if (known !== undefined) return known;
@@ -49,7 +49,7 @@ export class Look {
     return steps[Math.max(0, steps.length - n)] ?? 0;
   }
 
-  /** Whether the mean reward is next to the best that any answer ever got. */
+  /** Whether the mean reward is close to the best that any answer ever got. */
   isSolved(): boolean {
     const best = highest(this.points("critic/score/max"));
     const worst = lowest(this.points("critic/score/min"));

@@ -1,12 +1,12 @@
 /**
- * The run folders in a folder, at any depth: a run is a folder with metrics.jsonl, and there is none inside another.
+ * The run folders in a folder, at any depth: a run is a folder with metrics.jsonl, and no run contains another.
  */
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { metricsPath, stepOf } from "../run/names.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 
-/** Folders that are looked into before the search ends: enough for any place that runs are kept in. */
+/** The search ends after this many folders. */
 const mostFolders = 10_000;
 
 /** The paths of runs below `folder`, sorted, with `/` between names; "." for the folder itself. */
@@ -30,7 +30,7 @@ export async function findRuns(folder: string): Promise<string[]> {
 
 const metricsName = basename(metricsPath(""));
 
-/** Refuse a folder that is no run and holds none. */
+/** Refuse a folder that is not a run and contains none. */
 export async function checkHoldsRuns(folder: string): Promise<void> {
   const info = await stat(folder).catch((error: unknown) => error);
   if (info instanceof Error)

@@ -1,9 +1,9 @@
 /**
- * The files of the page: its document, its style, its modules and uPlot's, each with its type. Nothing comes from
- * anywhere else.
+ * The files of the page: its document, its style, its modules and uPlot's, each with its media type. The page
+ * loads nothing else.
  *
- * The page's modules are TypeScript. From a clone they are served with their types taken out; in the package they are
- * compiled like everything else, and served as they are.
+ * The page's modules are TypeScript. From a clone they are served with their types removed; in the package they are
+ * compiled like everything else, and served unchanged.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -13,15 +13,15 @@ import { fileURLToPath } from "node:url";
 import { favicon } from "./favicon.ts";
 import { style } from "./style.ts";
 
-export type PageFile = { readonly type: string; readonly body: string };
+type PageFile = { readonly type: string; readonly body: string };
 
 const folder = new URL("./page/", import.meta.url);
 const extension = extname(fileURLToPath(import.meta.url));
 
-/** Where the page's bare import leads to. */
+/** The file behind the page's import of `uplot`. */
 const importMap = JSON.stringify({ imports: { uplot: "/uplot.js" } });
 
-/** The hash by which the content policy lets the import map pass. */
+/** The hash that lets the import map pass the content policy. */
 export const importMapHash = `sha256-${createHash("sha256").update(importMap).digest("base64")}`;
 
 /** Every file of the page by its path. */
@@ -62,7 +62,7 @@ function moduleOf(name: string): string {
   return extension === ".ts" ? withoutTypes(text) : text;
 }
 
-/** Node calls this experimental in a line on stderr; what runs from a clone has been through it already. */
+/** Without Node's warning that this is experimental; a clone runs on the same function anyway. */
 function withoutTypes(text: string): string {
   const { emitWarning } = process;
   process.emitWarning = () => {};

@@ -91,13 +91,13 @@ describe("validation over time", () => {
   test("gives the responses to one prompt at these steps, whose scores are the table's", async () => {
     const { steps, prompts } = await view.validationTable();
     const { key, prompt, scores } = prompts[2]!;
-    const course = await view.validationCourse(key);
-    expect(course?.group.prompt).toBe(prompt);
-    expect(course?.at.map(({ step }) => step)).toEqual(steps);
-    const means = course?.at.map(
+    const history = await view.promptHistory(key);
+    expect(history?.group.prompt).toBe(prompt);
+    expect(history?.at.map(({ step }) => step)).toEqual(steps);
+    const means = history?.at.map(
       ({ episodes }) => episodes.reduce((sum, { score }) => sum + score!, 0) / episodes.length,
     );
     expect(means).toEqual(scores);
-    expect(await view.validationCourse("no such key")).toBeNull();
+    expect(await view.promptHistory("no such key")).toBeNull();
   });
 });

@@ -1,9 +1,9 @@
 /**
- * Whether a run is live, finished or stopped, read off its folder and changing nothing in it.
+ * Whether a run is live, finished or stopped, read from its folder without changing it.
  *
  * The holder of a run touches its lock every ten seconds, so a lock that was touched within a minute is a live one,
- * unless it names a process of this machine that is gone. A copied folder thus becomes a stopped or finished run by
- * itself.
+ * unless it names a process of this machine that is gone. So a copied folder soon counts as
+ * stopped or finished.
  */
 import { readFile, stat } from "node:fs/promises";
 import { hostname } from "node:os";
@@ -19,7 +19,7 @@ const logTailBytes = 8192;
 const Holder = z.object({ pid: z.int(), host: z.string() });
 const Planned = z.object({ trainer: z.object({ total_training_steps: z.int().positive() }) });
 
-/** The status of a run whose last logged step is `step`, and how many steps it is to have (null: not known). */
+/** The status of a run whose last logged step is `step`, and how many steps it will have (null: not known). */
 export async function statusOf(dir: string, step: number): Promise<{ status: RunStatus; total: number | null }> {
   const [isHeld, config] = await Promise.all([isLive(dir), readConfig(dir)]);
   const planned = Planned.safeParse(config).data?.trainer.total_training_steps ?? null;
@@ -30,7 +30,7 @@ export async function statusOf(dir: string, step: number): Promise<{ status: Run
   return { status: isDone ? "finished" : "stopped", total };
 }
 
-/** The resolved config; null where it cannot be read. */
+/** The resolved config; null if it cannot be read. */
 export async function readConfig(dir: string): Promise<unknown> {
   return parse(await readFile(configPath(dir), "utf8").catch(() => ""));
 }
@@ -55,7 +55,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** What the program said at its end, for runs whose config leaves the number of steps to the data. */
+/** From the last message of the program, for runs whose number of steps depends on the data. */
 async function readEnd(dir: string): Promise<{ isDone: boolean; total: number | null }> {
   const file = await openIfThere(logPath(dir));
   try {

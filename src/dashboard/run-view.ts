@@ -1,15 +1,15 @@
 /**
- * One run folder as the dashboard sees it: its files followed, its answers made from them. Nothing is written.
+ * One run folder for the dashboard: it follows the files and makes the answers from them. It writes nothing.
  */
 import { findMetric } from "../algos/metrics/reference.ts";
 import { newestRollouts, type RolloutKind, type Rollouts, RolloutsReader } from "../run/rollouts.ts";
 import type {
   MetricInfo,
+  PromptHistory,
   RolloutIndex,
   RunDetail,
   RunSummary,
   SearchPage,
-  ValidationCourse,
   ValidationTable,
   Warning,
 } from "./api.ts";
@@ -21,7 +21,7 @@ import { Summarizer } from "./summary.ts";
 import { ValidationHistory } from "./validation.ts";
 import { findWarnings } from "./warnings.ts";
 
-/** How many steps of rollouts tell whether the answers of a group score alike. */
+/** How many steps of rollouts are used to count groups with equal scores. */
 const groupSteps = 8;
 
 export class RunView {
@@ -50,7 +50,7 @@ export class RunView {
     return { summary, version, rows, metricCount: names.length, unreadable, warnings: await this.#warnings() };
   }
 
-  /** Every metric that a step has, with what the metric table says of it. */
+  /** Every metric of the run, with its row of the metric table. */
   async metrics(): Promise<MetricInfo[]> {
     await this.#columns.refresh();
     return this.#columns.names.sort().map((name) => {
@@ -59,7 +59,7 @@ export class RunView {
     });
   }
 
-  /** Rows of these metrics after the first `from`; all of them where `version` is not the one they are of. */
+  /** Rows of these metrics after the first `from`; all rows if `version` is not the current one. */
   async columns(names: readonly string[], from: number, version: number): Promise<Uint8Array<ArrayBuffer>> {
     await this.#columns.refresh();
     const { steps, rows } = this.#columns;
@@ -99,9 +99,9 @@ export class RunView {
     return await this.#validation.table();
   }
 
-  async validationCourse(key: string): Promise<ValidationCourse | null> {
+  async promptHistory(key: string): Promise<PromptHistory | null> {
     await this.#rollouts.refresh();
-    return await this.#validation.course(key);
+    return await this.#validation.promptHistory(key);
   }
 
   async #warnings(): Promise<Warning[]> {
@@ -122,7 +122,7 @@ export class RunView {
 
 type GroupCount = { readonly equal: number; readonly total: number };
 
-/** Groups of several responses, and those of them that score alike. */
+/** How many groups of several responses there are, and how many of them have only equal scores. */
 function countGroups(lines: readonly Rollouts[]): GroupCount {
   const scores = lines
     .flatMap(({ groups }) => groups)

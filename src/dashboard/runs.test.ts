@@ -130,8 +130,8 @@ test("a summary of a long run has the last values, found in a part of the file",
   expect(step).toBe(1200);
   expect(headline).toMatchObject({ label: "Reward", value: last.data["critic/score/mean"] });
   expect(validation).toMatchObject({ name: "val-core/sums/acc/mean@4", value: last.data["val-core/sums/acc/mean@4"] });
-  const course = headline?.course ?? [];
-  expect(course).toHaveLength(48);
-  expect(course.at(-1)! - course[0]!).toBeGreaterThan(0.4);
+  const series = headline?.series ?? [];
+  expect(series).toHaveLength(48);
+  expect(series.at(-1)! - series[0]!).toBeGreaterThan(0.4);
   expect(stepSeconds).toBeGreaterThan(10);
 });

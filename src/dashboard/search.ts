@@ -1,8 +1,8 @@
 /**
- * Text in a run's rollouts, newest first, a part of the file at a time.
+ * Search for text in a run's rollouts, newest first, a part of the file at a time.
  *
- * Lines are looked through as they are written, small letters and capitals alike, and only those that may hold the text
- * are parsed. A call ends after a moment with what it has, and says where the next one goes on.
+ * Lines are searched as raw text, ignoring case, and only those that may contain the text are parsed. A call ends after
+ * 200 ms with what it has found, and says where the next call continues.
  */
 import { parseRollouts, type RolloutEntry, type Rollouts, type RolloutsReader } from "../run/rollouts.ts";
 import type { SearchHit, SearchPage } from "./api.ts";
@@ -43,7 +43,7 @@ const pageOf = (hits: readonly SearchHit[], lines: readonly RolloutEntry[], done
   next: done < lines.length ? lines[done - 1]!.start : null,
 });
 
-/** Lines from a place on that are read together: a megabyte, or one that is longer. */
+/** The lines that are read together: about a megabyte, or one line that is longer. */
 function blockAt(lines: readonly RolloutEntry[], from: number): RolloutEntry[] {
   let end = from + 1;
   for (let bytes = lines[from]!.bytes; end < lines.length && bytes < blockBytes; end++) bytes += lines[end]!.bytes;
@@ -69,7 +69,7 @@ function hitsIn(line: Rollouts | null, wanted: string): SearchHit[] {
   });
 }
 
-/** The text around its first place, on one line; none where it does not stand. */
+/** The text around the first match, on one line; none if there is no match. */
 function excerptOf(text: string, wanted: string): { excerpt: string; at: number }[] {
   const place = text.toLowerCase().indexOf(wanted);
   if (place < 0) return [];

@@ -8,12 +8,12 @@ import { listen } from "../util/listen.ts";
 import { createApp } from "./app.ts";
 import { checkHoldsRuns } from "./find-runs.ts";
 
-export type DashboardOptions = {
+type DashboardOptions = {
   /** A run folder, or a folder that holds runs at any depth. */
   readonly folder: string;
-  /** Where to listen; 127.0.0.1 if not given. */
+  /** The host to listen on; 127.0.0.1 if absent. */
   readonly host?: string;
-  /** 0, the default, for any that is free. */
+  /** 0, the default, stands for any free port. */
   readonly port?: number;
 };
 
@@ -22,7 +22,7 @@ export type RunningDashboard = {
   stop(): Promise<void>;
 };
 
-/** Start to show the runs of a folder. */
+/** Start the dashboard for the runs of a folder. */
 export async function startDashboard(options: DashboardOptions): Promise<RunningDashboard> {
   const { folder, host = "127.0.0.1", port = 0 } = options;
   await checkHoldsRuns(folder);
@@ -33,12 +33,12 @@ export async function startDashboard(options: DashboardOptions): Promise<Running
   });
   const server = createServer((incoming, outgoing) => void listener(incoming, outgoing));
   const bound = await listen(server, host, port);
-  app.warm().catch(() => {}); // whatever is wrong is told to the request that needs it
+  app.warm().catch(() => {}); // the request that needs it will report the error
   return {
     url: `http://${host.includes(":") ? `[${host}]` : host}:${bound}`,
     async stop() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      server.closeAllConnections(); // browsers keep theirs open, and whoever stops us is not to wait for them
+      server.closeAllConnections(); // browsers keep theirs open, and stopping must not wait for them
       await closed;
     },
   };

@@ -1,4 +1,4 @@
-/** The style of what the views are made of; see style.ts. */
+/** The styles of the components of the views; see style.ts. */
 export const componentStyle = `
 .pill {
   display: inline-flex; align-items: center; gap: 6px; padding: 1px 9px; border-radius: 99px; font-size: 12px;
@@ -171,7 +171,7 @@ thead th { color: var(--soft); font-size: 12px; font-weight: 600; }
 .dots i { width: 8px; height: 8px; border-radius: 50%; background: var(--line-strong); }
 .dots i.high { background: var(--good); }
 .dots i.low { background: var(--bad); opacity: 0.75; }
-.group, .course { display: grid; gap: 14px; min-width: 0; }
+.group, .history { display: grid; gap: 14px; min-width: 0; }
 .prompt pre { white-space: pre-wrap; max-height: 220px; overflow-y: auto; margin-top: 6px; color: var(--text); }
 .truth { display: flex; gap: 10px; align-items: baseline; margin-top: 10px; font-size: 13px; }
 .truth span { color: var(--soft); }
@@ -185,6 +185,8 @@ thead th { color: var(--soft); font-size: 12px; font-weight: 600; }
 .tokens { font: 13px/1.75 var(--mono); white-space: pre-wrap; max-height: 420px; overflow-y: auto; }
 .t { border-radius: 3px; padding: 1px 0; }
 .t:hover { outline: 1px solid var(--faint); }
+.t.given { color: var(--faint); }
+.role { display: block; font: 600 11px/1.8 var(--font); color: var(--soft); margin-top: 4px; }
 .t.hit { text-decoration: underline 2px var(--series-1); text-underline-offset: 3px; }
 ${shades("advantage", "up", "--up", [0.14, 0.26, 0.38, 0.5])}
 ${shades("advantage", "down", "--down", [0.14, 0.26, 0.38, 0.5])}
@@ -268,7 +270,7 @@ ${[0.04, 0.18, 0.34, 0.52, 0.72].map((alpha, i) => `.cell.shade${i} { background
 }
 `;
 
-/** A background of growing strength for the levels of a colouring, in the text and in its scale. */
+/** Backgrounds of growing strength for the levels of a colour scale, in the text and in the legend. */
 function shades(colouring: string, name: string, color: string, strengths: readonly number[]): string {
   return strengths
     .map((alpha, i) => `[data-colour="${colouring}"] .${name}${i + 1} { background: rgba(var(${color}), ${alpha}); }`)

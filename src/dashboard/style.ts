@@ -1,5 +1,5 @@
 /**
- * The page's style sheet, as text because the compiler carries no other files into the package.
+ * The page's style sheet, as text, because the compiler copies no other files into the package.
  *
  * Colours are named once for light and once for dark; everything else uses the names. One column on a phone, and only
  * tables and the row of tabs scroll sideways, inside their own boxes.

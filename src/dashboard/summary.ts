@@ -1,7 +1,7 @@
 /**
- * A run in a few numbers, without reading all of its metrics: some lines, evenly spaced in the file, and its last one.
+ * A run in a few numbers, without reading all of its metrics: some evenly spaced lines of the file, and the last one.
  *
- * An overview of fifty runs of ten thousand steps would else read gigabytes. What was found is kept until the file
+ * Otherwise an overview of fifty runs of ten thousand steps would read gigabytes. The result is kept until the file
  * changes.
  */
 import type { FileHandle } from "node:fs/promises";
@@ -10,18 +10,18 @@ import { bytesAt, openIfThere } from "../run/json-lines.ts";
 import { metricsPath } from "../run/names.ts";
 import type { Headline, RunSummary } from "./api.ts";
 import { parseLine } from "./columns.ts";
-import { thin } from "./page/course.ts";
+import { thin } from "./page/series.ts";
 import { statusOf } from "./run-status.ts";
 
-const points = 48; // of a course
-const places = 24; // that are looked at in a large file
-const wholeBytes = 1 << 20; // a file up to this size is read as it is
+const points = 48; // of a sparkline
+const places = 24; // that are read in a large file
+const wholeBytes = 1 << 20; // a file up to this size is read completely
 const windowBytes = 1 << 15; // of a larger one, this much at each place: several lines
 
 type Row = { readonly step: number; readonly data: Readonly<Record<string, unknown>> };
 type Seen = { readonly size: number; readonly mtimeMs: number; readonly rows: readonly Row[] };
 
-/** Sums up one run folder, again and again. */
+/** Summarizes one run folder, and again after it has changed. */
 export class Summarizer {
   readonly #id: string;
   readonly #dir: string;
@@ -75,7 +75,7 @@ async function sampleRows(file: FileHandle, size: number): Promise<Row[]> {
   return [...found.values()].sort((a, b) => a.step - b.step);
 }
 
-/** The whole lines of a piece of the file; where it does not begin with one, the first is left out. */
+/** The complete lines in a piece of the file; an incomplete first one is left out. */
 function rowsIn(bytes: Buffer, isBeginning: boolean): Row[] {
   const lines = bytes
     .toString("utf8")
@@ -84,7 +84,7 @@ function rowsIn(bytes: Buffer, isBeginning: boolean): Row[] {
   return lines.map(parseLine).filter((line) => line !== null);
 }
 
-/** What a metric is called, and which one it is; the first that a run has stands for it. */
+/** Labels and patterns of the headline metric; the first one that a run has is used. */
 type Candidates = readonly (readonly [label: string, pattern: RegExp])[];
 
 const headlines: Candidates = [
@@ -107,7 +107,7 @@ function firstOf(rows: readonly Row[], candidates: Candidates): Headline | null 
     const values = valuesOf(rows, name);
     const value = values.at(-1);
     if (value === undefined) continue;
-    return { label, name, value, course: thin(values, points).map((it) => Number(it.toPrecision(4))) };
+    return { label, name, value, series: thin(values, points).map((it) => Number(it.toPrecision(4))) };
   }
   return null;
 }

@@ -1,13 +1,13 @@
 /**
  * The validation rollouts of a run over time: which prompt was answered how well at which step.
  *
- * Of many validations some two dozen are looked at, evenly spaced, the first and the last among them; a line is parsed
- * once and its scores are kept.
+ * At most 24 validations are used, evenly spaced, with the first and the last. A line is parsed once and its scores are
+ * kept.
  */
 import { createHash } from "node:crypto";
 import type { RolloutEntry, RolloutGroup, RolloutsReader } from "../run/rollouts.ts";
-import type { ValidationCourse, ValidationTable } from "./api.ts";
-import { evenly } from "./page/course.ts";
+import type { PromptHistory, ValidationTable } from "./api.ts";
+import { evenly } from "./page/series.ts";
 
 const mostSteps = 24;
 const mostPrompts = 200;
@@ -42,8 +42,8 @@ export class ValidationHistory {
     };
   }
 
-  /** The responses to one prompt at those steps; null for a prompt that is not there. */
-  async course(key: string): Promise<ValidationCourse | null> {
+  /** The responses to one prompt at those steps; null for an unknown prompt. */
+  async promptHistory(key: string): Promise<PromptHistory | null> {
     const at: { step: number; episodes: RolloutGroup["episodes"] }[] = [];
     let group: Row["group"] | null = null;
     for (const { step } of this.#chosen().chosen) {

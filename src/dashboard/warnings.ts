@@ -1,9 +1,9 @@
 /**
- * What in a run's metrics asks for a look, in plain language, each with what to try.
+ * Warnings from a run's metrics: what was seen, in plain language, and what to try.
  *
- * Pure: metrics in, warnings out. A rule says nothing while there is too little to judge by, and means of several steps
- * are compared, never single ones. Bounds are those of docs/metrics.md where it has one; others stand beside their rule
- * with the reason.
+ * Pure: metrics in, warnings out. A rule gives no warning while there is too little data, and compares means of several
+ * steps, never single steps. Limits are those of docs/metrics.md where it has one; others are next to their rule, with
+ * the reason.
  */
 import type { Warning } from "./api.ts";
 import {
@@ -78,7 +78,7 @@ const rules: Record<WarningId, Rule> = {
     const best = bestMean(points, 10);
     const drop = best.value - mean(recent);
     const size = best.value - lowest(points);
-    // A third of all that was ever gained is more than noise does to a mean of ten steps.
+    // A third of the whole gain is more than the noise of a mean of ten steps.
     if (drop <= size / 3 || drop < 3 * errorOfDifference(best.points, recent)) return null;
     return {
       level: "serious",
@@ -87,7 +87,7 @@ const rules: Record<WarningId, Rule> = {
       tries: [
         "Go back: `trainer.resume_mode=resume_path` with a checkpoint from before the fall.",
         `Lower \`${actor}.optim.lr\`, or hold the policy near its start: \`${actor}.use_kl_loss=true\`.`,
-        "See whether KL, entropy or lengths left their course at the same step.",
+        "See whether KL, entropy or lengths changed at the same step.",
       ],
       metrics: [reward],
       since: best.step,
@@ -99,7 +99,7 @@ const rules: Record<WarningId, Rule> = {
     if (points.length < 10 || look.isSolved()) return null;
     const start = mean(points.slice(0, 5));
     const now = mean(points.slice(-5));
-    if (now > start / 10) return null; // a policy that still learns keeps more variety than a tenth of its first
+    if (now > start / 10) return null; // a policy that still learns keeps more than a tenth of its first entropy
     return {
       level: "serious",
       title: "The policy has stopped exploring",
@@ -222,7 +222,7 @@ const rules: Record<WarningId, Rule> = {
   },
 };
 
-/** Mean KL per token to the reference: 1 nat is another model; five times as far as before and growing is on its way. */
+/** Mean KL per token to the reference: 1 nat is a different model; five times the earlier value and growing is close to that. */
 function klFarFromReference(look: Look): Finding | null {
   for (const name of ["actor/kl_loss", "actor/reward_kl_penalty"]) {
     const points = look.points(name);
@@ -249,7 +249,7 @@ function klFarFromReference(look: Look): Finding | null {
   return null;
 }
 
-/** Mean log-ratio of one update: a tenth of a nat is far past what clipping at 0.2 is made for. */
+/** Mean log-ratio of one update: a tenth of a nat is far more than clipping at 0.2 is meant for. */
 function klOfUpdates(look: Look): Finding | null {
   const name = "actor/ppo_kl";
   const recent = look.points(name).slice(-5);

@@ -2,9 +2,9 @@
  * Micro-batches: which sequences run together in one padded [batch, time] block.
  *
  * Sequences are sorted by length, and the sorted list is cut where the total work is least: padded tokens plus a fixed
- * price per micro-batch. So blocks hold sequences of like length, and a block is split only where the padding it saves
- * is worth another run. The result depends on the lengths alone; longest blocks come first, so that a run that needs
- * too much memory says so at its start.
+ * price per micro-batch. So a block holds sequences of similar length, and it is split only where the saved padding
+ * is worth another run. The result depends on the lengths only. The longest blocks come first, so that a run that needs
+ * too much memory fails at its start.
  */
 import { invariant } from "../util/errors.ts";
 
@@ -18,7 +18,7 @@ export type MicroBatch = { readonly indices: readonly number[]; readonly time: n
  */
 export const RUN_COST_TOKENS = 32;
 
-/** Groups of like length whose padded size is at most `maxTokens`; a longer sequence runs alone. */
+/** Groups of similar length whose padded size is at most `maxTokens`; a longer sequence runs alone. */
 export function microBatches(lengths: readonly number[], { maxTokens }: { maxTokens: number }): MicroBatch[] {
   invariant(maxTokens >= 1, `a token budget is positive, not ${maxTokens}`);
   const order = byLength(lengths);
@@ -30,7 +30,7 @@ export function microBatches(lengths: readonly number[], { maxTokens }: { maxTok
   return batches;
 }
 
-/** Groups of `size` sequences of like length; the last group may be smaller. */
+/** Groups of `size` sequences of similar length; the last group may be smaller. */
 export function fixedMicroBatches(lengths: readonly number[], size: number): MicroBatch[] {
   invariant(Number.isInteger(size) && size >= 1, `a micro-batch size is a positive whole number, not ${size}`);
   const order = byLength(lengths);
@@ -38,17 +38,6 @@ export function fixedMicroBatches(lengths: readonly number[], size: number): Mic
   for (let start = 0; start < order.length; start += size)
     batches.push({ indices: order.slice(start, start + size), time: Math.max(1, lengths[order[start]!]!) });
   return batches;
-}
-
-/** The share of a list of micro-batches that is padding, from 0 to 1. */
-export function paddingShare(lengths: readonly number[], batches: readonly MicroBatch[]): number {
-  let padded = 0;
-  let used = 0;
-  for (const { indices, time } of batches) {
-    padded += indices.length * time;
-    for (const index of indices) used += lengths[index]!;
-  }
-  return padded === 0 ? 0 : 1 - used / padded;
 }
 
 function byLength(lengths: readonly number[]): number[] {
@@ -66,7 +55,7 @@ function cheapestCuts(sorted: readonly number[], maxTokens: number): Uint32Array
   const count = sorted.length;
   const cuts = new Uint32Array(count);
   const cost = new Float64Array(count + 1);
-  const runEnd = new Uint32Array(count); // where the run of equal lengths that holds i ends
+  const runEnd = new Uint32Array(count); // the end of the run of equal lengths that contains i
   for (let i = count - 1; i >= 0; i--)
     runEnd[i] = i + 1 < count && sorted[i + 1] === sorted[i] ? runEnd[i + 1]! : i + 1;
 

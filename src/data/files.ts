@@ -1,7 +1,7 @@
 /**
  * Data files to rows and back: parquet, jsonl and json, by the file's extension.
  *
- * Whatever is wrong with a file becomes a `UserError` that names it, and the row, line or column where there is one.
+ * Any problem with a file becomes a `UserError` that names the file, and its row, line or column where possible.
  */
 import { stat } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -28,7 +28,7 @@ export async function readRows(
   return { rows, columns: columnsOf(rows) };
 }
 
-/** Write rows as parquet or jsonl, by the extension; the file appears whole or not at all. */
+/** Write rows as parquet or jsonl, by the extension; the file appears complete or not at all. */
 export async function writeRows(path: string, rows: readonly Readonly<Record<string, unknown>>[]): Promise<void> {
   const file = expandHome(path);
   if (extname(file) === ".parquet") return writeFileAtomic(file, parquetBytes(file, rows));

@@ -11,7 +11,7 @@ import { describe, type Row } from "./row.ts";
 
 const OBJECT_ADVICE = 'Each row must be an object such as {"prompt": "…"}.';
 
-/** The rows of a file with one JSON object per line; blank lines are passed over. */
+/** The rows of a file with one JSON object per line; blank lines are left out. */
 export async function readJsonLines(file: string, maxRows: number): Promise<Row[]> {
   const rows: Row[] = [];
   if (maxRows <= 0) return rows;
@@ -47,7 +47,7 @@ export async function readJsonList(file: string, maxRows: number): Promise<Row[]
   });
 }
 
-/** Rows as JSON lines; whole numbers past 2^53 become texts, because JSON readers would round them. */
+/** Rows as JSON lines; integers above 2^53 become texts, because JSON readers would round them. */
 export function jsonLines(rows: readonly Readonly<Record<string, unknown>>[]): Uint8Array {
   const exact = (_key: string, value: unknown) => {
     if (typeof value !== "bigint") return value;
@@ -84,7 +84,7 @@ async function* textOf(file: string): AsyncGenerator<string> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   const source = createReadStream(file);
   const bytes = file.toLowerCase().endsWith(".gz") ? source.pipe(createGunzip()) : source;
-  // A pipe does not hand errors on: without this, a read error would leave the reader waiting.
+  // A pipe does not forward errors: without this, the reader would wait forever after a read error.
   if (bytes !== source) source.on("error", (error) => bytes.destroy(error));
   let offset = 0;
   try {
@@ -116,7 +116,7 @@ function decode(step: () => string, file: string, offset: number): string {
 }
 
 async function* linesOf(file: string): AsyncGenerator<string> {
-  let pending: string[] = []; // the line so far, in pieces: a long line is joined once
+  let pending: string[] = []; // the current line in pieces, so that a long line is joined only once
   for await (const text of textOf(file)) {
     let start = 0;
     for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", start)) {
@@ -141,8 +141,8 @@ function brokenJson(file: string, text: string, error: unknown, line?: number): 
 }
 
 /**
- * Where JSON stops being JSON. The engine's own message often lacks the place, so the shortest prefix that cannot be
- * the beginning of a JSON text is found by bisection; its last character is the culprit.
+ * The place of a syntax error in JSON. The engine's own message often lacks it, so the shortest prefix that cannot be
+ * the start of a JSON text is found by bisection; its last character is the error.
  */
 function firstFault(text: string): { position: number; isCutShort: boolean } {
   if (canContinue(text)) return { position: text.trimEnd().length, isCutShort: true };

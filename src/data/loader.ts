@@ -1,8 +1,8 @@
 /**
- * The order in which rows are visited: batches of row indices, shuffled anew each epoch, endlessly.
+ * The order in which rows are visited: endless batches of row indices, shuffled again in each epoch.
  *
- * The order of an epoch depends on (seed, epoch, number of rows) alone, so a position is two numbers and a resumed
- * loader goes on exactly where the saved one stopped. The loader knows indices only; it never touches the rows.
+ * The order of an epoch depends only on (seed, epoch, number of rows), so a position is two numbers, and a resumed
+ * loader continues exactly where the saved one stopped. The loader knows only indices, not the rows.
  */
 import { z } from "zod";
 import { invariant, UserError } from "../util/errors.ts";
@@ -21,14 +21,14 @@ export type LoaderOptions = {
 export type LoaderState = z.infer<typeof LoaderState>;
 
 /** The row indices of one batch; `isEpochEnd` on the last batch of an epoch, whose number starts at 0. */
-export type IndexBatch = { readonly indices: readonly number[]; readonly epoch: number; readonly isEpochEnd: boolean };
+type IndexBatch = { readonly indices: readonly number[]; readonly epoch: number; readonly isEpochEnd: boolean };
 
 const LoaderState = z.object({
   rows: z.int().min(1),
   shuffle: z.boolean(),
   seed: z.number(),
   epoch: z.int().min(0),
-  /** Rows of this epoch that have been given out. */
+  /** How many rows of this epoch were already used. */
   position: z.int().min(0),
 });
 
@@ -79,7 +79,7 @@ export class Loader {
     return { rows, shuffle, seed, epoch: this.#epoch, position: this.#position };
   }
 
-  /** Go on where `state` was taken; refused when the rows or their order are not those of that time. */
+  /** Continue from `state`; throws if the number of rows or their order has changed since. */
   restore(state: unknown): void {
     const parsed = LoaderState.safeParse(state);
     if (!parsed.success)

@@ -1,8 +1,8 @@
 /**
- * Chats in data columns: lists of messages, or a plain text that stands for one user message.
+ * Chats in data columns: a list of messages, or a plain text that is one user message.
  *
- * A parquet struct holds every key that any row has, with null where a row has none. Templates ask whether a key is
- * there (`message.tool_calls is defined`), so such nulls are taken out again; only `content` may be null.
+ * A parquet struct holds every key that any row has, with null where a row has none. Templates ask whether a key
+ * exists (`message.tool_calls is defined`), so such nulls are removed; only `content` may be null.
  */
 import { z } from "zod";
 import { type ChatOptions, encodeChat, type Message } from "../text/chat-template.ts";
@@ -13,11 +13,11 @@ import { parseColumn, type Row } from "./row.ts";
 /** A prompt: its messages, and its text where the column held a text instead of a chat. */
 export type Prompt = { readonly messages: readonly Message[]; readonly text: string | null };
 
-/** How conversations become tokens, apart from the messages. */
+/** How conversations become tokens: everything except the messages. */
 export type Template = {
   /** `data.apply_chat_template_kwargs`. */
   readonly extra?: Readonly<Record<string, unknown>>;
-  /** A Jinja template in the place of the tokenizer's own. */
+  /** A Jinja template that replaces the tokenizer's own. */
   readonly template?: string | null;
 };
 
@@ -63,7 +63,7 @@ export function promptOf(row: Row, column: string, value: unknown): Prompt {
   return { messages: chatOf(row, column, value), text: null };
 }
 
-/** The tools of a column: a list of function schemas, as objects or as JSON text; null when there are none. */
+/** The tools of a column: a list of function schemas, as objects or as JSON text; null if there are none. */
 export function toolsOf(row: Row, column: string, value: unknown): Record<string, unknown>[] | null {
   if (value === null || value === undefined) return null;
   const list = withoutNulls(row, typeof value === "string" ? parsedJson(value) : value);
@@ -71,7 +71,7 @@ export function toolsOf(row: Row, column: string, value: unknown): Record<string
   return tools.length === 0 ? null : tools;
 }
 
-/** The tokens of a prompt up to where the answer starts; a text is taken as it is where there is no chat template. */
+/** The tokens of a prompt up to the start of the answer; without a chat template a text is used as it is. */
 export function encodePromptTurn(tokenizer: Tokenizer, prompt: Prompt, options: ChatOptions): Int32Array {
   const hasTemplate = (options.template ?? tokenizer.chatTemplate) !== null;
   if (prompt.text !== null && !hasTemplate) return tokenizer.encode(prompt.text);

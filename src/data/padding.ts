@@ -1,32 +1,32 @@
 /**
- * Sequences of tokens cut or filled to a length, and the masks and positions that go with them.
+ * Token sequences that are truncated or padded to a length, with their masks and positions.
  *
  * Flat arrays are row-major [batch, time]. Behaviour is that of verl's `postprocess_data`, `pad_2d_list_to_length`,
  * `compute_position_id_with_mask`, `get_response_mask` and the agent loop's padding.
  */
 import { invariant, UserError } from "../util/errors.ts";
 
-/** Which end of an overlong sequence goes; `middle` keeps both ends, `error` refuses. */
+/** Which end of a sequence that is too long is cut off; `middle` keeps both ends, `error` throws. */
 export type Truncation = "error" | "left" | "right" | "middle";
 
-/** A batch of rows filled up to one length. */
-export type PaddedRows = {
+/** A batch of rows padded to one length. */
+type PaddedRows = {
   readonly batch: number;
   readonly time: number;
   readonly ids: Int32Array; // [batch, time]
   readonly attentionMask: Uint8Array; // [batch, time], 0 at padding
 };
 
-/** What one sampled answer consists of; `responseMask` is 0 at tokens the policy did not choose (tool output). */
-export type EpisodeTokens = {
+/** One sampled answer; `responseMask` is 0 at tokens the policy did not choose (tool output). */
+type EpisodeTokens = {
   readonly promptIds: ArrayLike<number>;
   readonly responseIds: ArrayLike<number>;
   readonly responseMask: ArrayLike<number>;
   readonly responseLogprobs?: ArrayLike<number> | null;
 };
 
-/** One episode at fixed width: the prompt filled on the left, the response on the right. */
-export type PaddedEpisode = {
+/** One episode at fixed width: the prompt padded on the left, the response on the right. */
+type PaddedEpisode = {
   readonly prompt: Int32Array; // [promptLength]
   readonly response: Int32Array; // [responseLength]
   readonly ids: Int32Array; // [promptLength + responseLength]
@@ -36,7 +36,7 @@ export type PaddedEpisode = {
   readonly responseLogprobs: Float64Array | null; // [responseLength]
 };
 
-/** At most `maxLength` values; the ones that go are chosen by `mode`. */
+/** At most `maxLength` values; `mode` says which ones are cut off. */
 export function truncate(values: Int32Array, maxLength: number, mode: Truncation, what?: string): Int32Array;
 export function truncate(values: Uint8Array, maxLength: number, mode: Truncation, what?: string): Uint8Array;
 export function truncate(
@@ -71,7 +71,7 @@ function keptAtStart(length: number, maxLength: number, mode: Truncation, what: 
   return mode satisfies never;
 }
 
-/** Rows filled with `padId` to `length`, or to the longest row if that is longer. */
+/** Rows padded with `padId` to `length`, or to the longest row if that is longer. */
 export function padRows(
   rows: readonly ArrayLike<number>[],
   { padId, length = 0, side = "right" }: { padId: number; length?: number; side?: "left" | "right" },
@@ -88,7 +88,7 @@ export function padRows(
   return { batch, time, ids, attentionMask };
 }
 
-/** Position of each token among the attended ones; before the first it is 0, at a gap or after the end it stays. */
+/** Position of each token among the attended ones; it is 0 before the first, and does not change at a gap or after the end. */
 export function positionIds(attentionMask: ArrayLike<number>): Int32Array {
   const positions = new Int32Array(attentionMask.length);
   let seen = 0;

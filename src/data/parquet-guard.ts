@@ -1,9 +1,9 @@
 /**
- * A look at a parquet file's sizes before the parquet library acts on them.
+ * Checks the sizes in a parquet file before the parquet library uses them.
  *
  * The library trusts the counts it reads: a damaged file could make it allocate gigabytes or loop for minutes. Here
- * every list length, page size, value count and run length is held against the bytes that are there. What passes may
- * still be nonsense, but then reading it ends in an error in reasonable time and memory.
+ * every list length, page size, value count and run length is compared with the bytes that exist. A file that passes
+ * may still be damaged, but then reading it ends with an error in reasonable time and memory.
  */
 
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from "node:zlib";
@@ -18,7 +18,7 @@ type Reader = { view: DataView<ArrayBuffer>; offset: number };
 type PageHeader = ReturnType<typeof parquetHeader>;
 type Decompress = (input: Uint8Array, outputLength: number) => Uint8Array;
 
-/** Values a file of `bytes` bytes may hold: repetition packs many into few bytes, but not without end. */
+/** Values a file of `bytes` bytes may hold: repetition packs many into few bytes, but there is a limit. */
 const maxValues = (bytes: number) => 4_000_000 + 64 * bytes;
 /** Runs may be padded past the last value: to a multiple of 8 by the format, further by some writers. */
 const RUN_SLACK = 512;
@@ -43,7 +43,7 @@ export const decompressors: Readonly<Record<string, Decompress | undefined>> = {
   LZ4_RAW: bounded(packaged.LZ4_RAW),
 };
 
-/** These allocate what they are told; neither format packs more than 255 to 1. */
+/** These allocate the promised size, so it is checked first: neither format packs more than 255 to 1. */
 function bounded(decompress: Decompress | undefined): Decompress | undefined {
   return (
     decompress &&
@@ -54,13 +54,13 @@ function bounded(decompress: Decompress | undefined): Decompress | undefined {
   );
 }
 
-/** Hold a footer's list lengths against its size; afterwards it is safe to parse. */
+/** Compare a footer's list lengths with its size; afterwards it is safe to parse. */
 export function checkFooter(bytes: ArrayBuffer): void {
   const view = new DataView(bytes);
   skimStruct({ view, offset: 0 }, 0);
 }
 
-/** Hold the numbers of a parsed footer against the size of the file. */
+/** Compare the numbers of a parsed footer with the size of the file. */
 export function checkMetadata(metadata: FileMetaData, fileBytes: number): void {
   let rows = 0n;
   let values = 0n;
@@ -86,7 +86,7 @@ export function chunkRange(column: ColumnMetaData): [number, number] {
   return [Number(start), Number(start + column.total_compressed_size)];
 }
 
-/** Hold every page of a column chunk against its bytes. */
+/** Compare every page of a column chunk with its bytes. */
 export function checkChunk(
   bytes: ArrayBuffer,
   column: ColumnMetaData,
@@ -174,7 +174,7 @@ function checkBooleans(reader: Reader, encoding: string, count: number): void {
 
 const isRuns = (encoding: string) => encoding === "RLE" || encoding.endsWith("_DICTIONARY");
 
-/** Walk the runs of an encoded sequence; a run that holds more than what is missing would be written past the end. */
+/** Check the runs of an encoded sequence; one with too many values would be written past the end. */
 function checkRuns(reader: Reader, width: number, count: number): void {
   const end = reader.view.byteLength;
   for (let seen = 0; seen < count && reader.offset < end; ) {
@@ -203,7 +203,7 @@ function readerOf(bytes: Uint8Array): Reader {
 
 const bitsFor = (value: number) => 32 - Math.clz32(value);
 
-/** Pass over a Thrift struct (compact protocol), checking that no length in it exceeds the bytes that are left. */
+/** Skip a Thrift struct (compact protocol), checking that no length in it exceeds the bytes that are left. */
 function skimStruct(reader: Reader, depth: number): void {
   hold(depth < MAX_DEPTH, "the description is nested too deeply");
   for (;;) {

@@ -12,7 +12,7 @@ import { describe } from "./row.ts";
 
 type Records = readonly Readonly<Record<string, unknown>>[];
 
-/** The type of a column or of a part of it, as far as the values seen tell. */
+/** The type of a column or of a part of it, as far as the values so far show. */
 type Kind =
   | { readonly kind: "null" | "boolean" | "integer" | "double" | "text" | "bytes" | "date" }
   | { readonly kind: "list"; readonly element: Kind }
@@ -92,7 +92,7 @@ function elements(name: string, kind: Kind): SchemaElement[] {
       return [{ ...optional, type: "INT64" }];
     case "double":
       return [{ ...optional, type: "DOUBLE" }];
-    case "null": // nothing is known of it, so any type will do
+    case "null": // all values are null, so any type will do
     case "text":
       return [{ ...optional, type: "BYTE_ARRAY", converted_type: "UTF8" }];
     case "bytes":

@@ -1,5 +1,5 @@
 /**
- * Rows of parquet files, read one row group at a time so that only one group's bytes are in memory beside the rows.
+ * Rows of parquet files, read one row group at a time so that the bytes of only one group are in memory at a time.
  *
  * Values come out as plain JavaScript: whole numbers are numbers where they fit, lists are arrays, structs are objects,
  * absent values are null. Binary columns stay bytes. Sizes are checked (`parquet-guard.ts`) before anything is decoded.
@@ -11,7 +11,7 @@ import { checkChunk, checkFooter, checkMetadata, chunkRange, DamagedParquet, dec
 import type { Row } from "./row.ts";
 
 const MAGIC = "PAR1";
-const TAIL_BYTES = 8; // length of the footer, then the magic word
+const TAIL_BYTES = 8; // the length of the footer, then the magic number
 
 /** The first `maxRows` rows of a parquet file. */
 export async function readParquet(file: string, maxRows: number): Promise<Row[]> {
@@ -42,7 +42,7 @@ export async function readParquet(file: string, maxRows: number): Promise<Row[]>
   }
 }
 
-/** A damaged file often shows as a type or range error inside the library; those texts help nobody. */
+/** A damaged file often causes a type or range error inside the library; such a message does not help the user. */
 function reasonOf(error: unknown): string {
   const isStumble = error instanceof TypeError || error instanceof RangeError;
   return isStumble ? "its parts do not fit together" : messageOf(error);

@@ -14,7 +14,7 @@ import { chatOf, type Template } from "./messages.ts";
 import { type Truncation, truncate } from "./padding.ts";
 import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
 
-/** One pair; `margin` is by how much the chosen score should lead, `isCut` whether a side was cut to the limit. */
+/** One pair; `margin` is how much higher the chosen score should be, `isCut` whether a side was cut to the limit. */
 export type PreferencePair = {
   readonly chosen: Int32Array;
   readonly rejected: Int32Array;
@@ -22,8 +22,8 @@ export type PreferencePair = {
   readonly isCut: boolean;
 };
 
-/** What is scored: messages where there is a template for them, else text. */
-export type Conversation = { readonly messages: readonly Message[] } | { readonly text: string };
+/** What is scored: messages if there is a template for them, else text. */
+type Conversation = { readonly messages: readonly Message[] } | { readonly text: string };
 
 /** How a conversation becomes the tokens that are scored. */
 export type ScoringTemplate = Template & {
@@ -37,7 +37,7 @@ export type ScoringTemplate = Template & {
 export type PreferenceOptions = ScoringTemplate & {
   readonly chosenKey: string;
   readonly rejectedKey: string;
-  /** Read where a row has it. */
+  /** Read if a row has it. */
   readonly promptKey: string;
   readonly marginKey: string | null;
 };
@@ -78,7 +78,7 @@ export function preferenceEncoder(tokenizer: Tokenizer, options: PreferenceOptio
   };
 }
 
-/** Whether a pair that was cut has lost its difference. */
+/** Whether both sides of a pair became equal when they were cut. */
 export const isUndecidable = ({ chosen, rejected }: PreferencePair): boolean => sameIds(chosen, rejected);
 
 /** The tokens of a conversation, whole; a text without template ends in the end token. */
@@ -115,7 +115,7 @@ function withoutPadding(ids: Int32Array, padId: number | null): Int32Array {
 
 type Side = { readonly value: unknown; readonly promptKey: string; readonly isChat: boolean };
 
-/** One side as a conversation; its prompt may stand in a column of its own. */
+/** One side as a conversation; its prompt may be in a column of its own. */
 function sideOf(row: Row, column: string, { value, promptKey, isChat }: Side): Conversation {
   const prompt = Object.hasOwn(row.values, promptKey) ? (row.values[promptKey] ?? null) : null;
   if (typeof value === "string") {
@@ -129,7 +129,7 @@ function sideOf(row: Row, column: string, { value, promptKey, isChat }: Side): C
   const last = messages.at(-1);
   if (last?.role !== "assistant")
     throw rowError(row, `${column}[${messages.length - 1}].role`, "the assistant, whose answer is scored", last?.role);
-  // A list that the assistant begins answers the prompt; any other is the whole conversation.
+  // A list that starts with the assistant answers the prompt; any other is the whole conversation.
   const isAnswer = prompt !== null && messages[0]?.role === "assistant";
   return { messages: isAnswer ? [...promptOf(row, promptKey, prompt), ...messages] : messages };
 }
@@ -138,7 +138,7 @@ function promptOf(row: Row, column: string, value: unknown): readonly Message[] 
   if (typeof value !== "string") return chatOf(row, column, value);
   const dialogue = dialogueOf(value);
   if (dialogue === null) return [{ role: "user", content: value }];
-  // hh-rlhf's prompts end with the word that opens the answer.
+  // The prompts of hh-rlhf end with the word that starts the answer.
   return dialogue.at(-1)?.content === "" ? dialogue.slice(0, -1) : dialogue;
 }
 

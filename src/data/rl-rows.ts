@@ -20,7 +20,7 @@ import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
 /** One prompt to sample from, with what its reward needs. */
 export type RlRow = {
   readonly prompt: readonly Message[];
-  /** The prompt as it stood in the file where that was a text, not a chat. */
+  /** The prompt as it is in the file, if it is a text and not a chat. */
   readonly promptText: string | null;
   readonly dataSource: string;
   readonly ability: string | null;
@@ -30,18 +30,18 @@ export type RlRow = {
   readonly toolsKwargs: Readonly<Record<string, unknown>>;
   readonly interactionKwargs: Readonly<Record<string, unknown>>;
   readonly agentName: string | null;
-  /** The row as it stood in the file: every column goes on to the reward function. */
+  /** The row as it is in the file: the reward function gets every column. */
   readonly source: Row;
 };
 
 /** Which columns to read; the names are those of the config keys under `data.`. */
-export type RlColumns = { readonly promptKey?: string; readonly rewardFnKey?: string };
+type RlColumns = { readonly promptKey?: string; readonly rewardFnKey?: string };
 
 /** How a prompt becomes tokens; the tools are those of the run, not of a row. */
-export type PromptTemplate = Template & { readonly tools?: readonly object[] | null };
+type PromptTemplate = Template & { readonly tools?: readonly object[] | null };
 
 /** `data.train_max_samples`, `data.shuffle` and `data.seed`. */
-export type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
+type Selection = { readonly maxSamples: number; readonly shuffle: boolean; readonly seed: number };
 
 export type RlOptions = RlColumns & Selection & PromptEncoding & { readonly filterOverlongPrompts: boolean };
 
@@ -56,7 +56,7 @@ export type Filtered = {
   readonly prompts: readonly EncodedRow[];
   readonly overlong: number;
   readonly refused: number;
-  /** What the chat template said about the first row it refused. */
+  /** The message of the chat template about the first row that it refused. */
   readonly firstRefusal: string | null;
 };
 
@@ -99,7 +99,7 @@ export async function loadRlRows(
   return filtered;
 }
 
-/** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all when it is not positive. */
+/** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all if it is not positive. */
 export function chooseSamples(count: number, { maxSamples, shuffle, seed }: Selection): number[] {
   const wanted = maxSamples > 0 ? Math.min(maxSamples, count) : count;
   if (!shuffle || wanted === count) return Array.from({ length: wanted }, (_, i) => i);
@@ -142,7 +142,7 @@ export function verlFields(row: RlRow): Record<string, unknown> {
   };
 }
 
-/** Rows to columns; a column that a row does not have is null there. */
+/** Rows as columns; null where a row does not have a column. */
 export function collate(rows: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown[]> {
   const names = new Set(rows.flatMap((row) => Object.keys(row)));
   return Object.fromEntries([...names].map((name) => [name, rows.map((row) => row[name] ?? null)]));

@@ -1,5 +1,5 @@
 /**
- * A row of data that remembers where it came from, so that every complaint about it names file, row and column.
+ * A row of data with its file and its number, so that every error about it names file, row and column.
  */
 import { extname } from "node:path";
 import type { z } from "zod";
@@ -25,7 +25,7 @@ export function isLines(file: string): boolean {
   return [".jsonl", ".ndjson"].includes(extname(file.toLowerCase().replace(/\.gz$/, "")));
 }
 
-/** A complaint about one value: what was expected there and what was found. */
+/** An error about one value: what was expected and what was found. */
 export function rowError(row: Row, column: string, expected: string, found: unknown): UserError {
   return new UserError(`${placeOf(row)}, column \`${column}\`: expected ${expected}, found ${describe(found)}.`);
 }

@@ -20,7 +20,7 @@ export type SftRow = { readonly ids: Int32Array; readonly lossMask: Uint8Array; 
 /** What single-turn and multi-turn rows have in common. */
 export type SftLimits = Template & { readonly maxLength: number; readonly truncation: Exclude<Truncation, "middle"> };
 
-/** Where a single-turn row has its prompt and response; the dict keys lead into nested columns. */
+/** Where a single-turn row has its prompt and response; the dict keys name the fields of nested columns. */
 export type SingleTurnOptions = SftLimits & {
   readonly promptKey: string;
   readonly responseKey: string;
@@ -29,7 +29,7 @@ export type SingleTurnOptions = SftLimits & {
 };
 
 /** Where a multi-turn row has its chat. */
-export type MultiTurnOptions = SftLimits & {
+type MultiTurnOptions = SftLimits & {
   readonly messagesKey?: string;
   readonly toolsKey?: string;
   readonly enableThinkingKey?: string;
@@ -92,14 +92,14 @@ type Chat = {
   readonly tools: readonly Record<string, unknown>[] | null;
   readonly extra: Readonly<Record<string, unknown>>;
   readonly template: string | null;
-  /** What the template adds by itself; null where it cannot be found out. */
+  /** What the template adds by itself; null if it cannot be found out. */
   readonly fixed: ReturnType<typeof systemAndGenerationPrompt> | null;
 };
 
 /**
  * Tokens and mask of a conversation. Each message is templated alone, as in verl, and the sum must equal the whole
- * conversation. Templates that cannot render a message alone (Gemma and Mistral insist that a user speaks first) are
- * read by their prefixes instead: what follows the prompt for an answer, up to the end of that answer, is learnt.
+ * conversation. For templates that cannot render a message alone (Gemma and Mistral require that a user comes first)
+ * the prefixes of the conversation are used instead: the tokens from the prompt's end to the answer's end are learnt.
  */
 function encodeConversation(chat: Chat, isMismatchIgnored: boolean): Tokens {
   const whole = templated(chat.row, chat.column, () => encode(chat, chat.messages));
@@ -127,7 +127,7 @@ function encodeByMessage(chat: Chat): Tokens | null {
   if (chat.fixed === null) return null;
   const { systemPrompt, generationPrompt } = chat.fixed;
   const parts = chat.messages.map((message, index) => {
-    // Tools stand at the start of a conversation, so only the first message is given them.
+    // Tools are at the start of a conversation, so only the first message gets them.
     const ids = encode(index === 0 ? chat : { ...chat, tools: null }, [message]);
     const added = message.role === "system" ? 0 : sharedPrefix(ids, systemPrompt);
     const isAdded = added === systemPrompt.length;
@@ -151,12 +151,12 @@ function encodeByMessage(chat: Chat): Tokens | null {
   return { ids, lossMask };
 }
 
-/** The mask of the whole conversation, found from its beginnings; null where they are not beginnings of the whole. */
+/** The mask of the whole conversation, found from its prefixes; null if a rendered prefix is not a prefix of the whole. */
 function maskByPrefix(chat: Chat, whole: Int32Array): Uint8Array | null {
   const lossMask = new Uint8Array(whole.length);
   for (const [index, message] of chat.messages.entries()) {
     if (message.role !== "assistant") continue;
-    if (index === 0) return null; // nothing comes before it that could be templated
+    if (index === 0) return null; // there is no message before it to render
     const asked = encode(chat, chat.messages.slice(0, index), true);
     const answered = encode(chat, chat.messages.slice(0, index + 1));
     if (sharedPrefix(whole, asked) < asked.length || sharedPrefix(whole, answered) < answered.length) return null;
@@ -179,7 +179,7 @@ function limited(row: Row, { ids, lossMask }: Tokens, { maxLength, truncation }:
   };
 }
 
-/** The value of a column, or of the keys that lead into it; lists of one are opened on the way, as verl does. */
+/** The value of a column, or of the nested keys in it; a list of one element counts as that element, as in verl. */
 function nested(
   row: Row,
   { column, keys, key }: { column: string; keys: readonly string[]; key: string },
@@ -207,7 +207,7 @@ function templated<T>(row: Row, column: string, render: () => T): T {
   }
 }
 
-/** The result, or null where the template refuses. */
+/** The result, or null if the template refuses. */
 function attempt<T>(render: () => T): T | null {
   try {
     return render();

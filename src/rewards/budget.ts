@@ -1,34 +1,32 @@
 /**
- * How many rewards may go wrong before a run stops: a share of the last thousand.
+ * How many rewards may fail before a run stops: a share of the last thousand.
  *
- * With fewer than a thousand scores so far, the share is of those: at 1 %, a failure among the first hundred scores stops
- * the run, so that a mistake in the reward function shows at once, while a judge that is unreachable now and then, hours
- * later, does not end it. An outage does: it fills the window.
+ * With fewer than a thousand scores so far, it is a share of those. At 1 %, one failure among the first hundred scores
+ * stops the run, so a mistake in the reward function shows at once. Hours later, a judge that is unreachable for a
+ * moment does not stop the run. A longer outage does: it fills the window.
  */
 import { UserError } from "../util/errors.ts";
 import { describeFailure, type Failure } from "./outcome.ts";
 
 const WINDOW = 1000;
-/** How many failures a message tells. */
+/** How many failures a message shows. */
 const SHOWN = 3;
-/** How many failures are kept to look at. */
+/** How many failures are kept. */
 const KEPT = 1000;
 
-/** Counts outcomes, and says when too many of them were failures. */
+/** Counts outcomes, and gives an error once too many of them are failures. */
 export class ErrorBudget {
   readonly share: number;
   /** The latest failures, oldest first. */
   readonly failures: Failure[] = [];
   scored = 0;
   failed = 0;
-  readonly #window = new Uint8Array(WINDOW); // 1 = failed, a ring
+  readonly #window = new Uint8Array(WINDOW); // 1 = failed; a ring buffer
   #failedInWindow = 0;
 
   constructor(share: number) {
     if (!(share >= 0 && share <= 1))
-      throw new UserError(
-        `The error budget is ${share}. It is a share of the rewards, from 0 (none may go wrong) to 1.`,
-      );
+      throw new UserError(`The error budget is ${share}. It is a share of the rewards, from 0 (none may fail) to 1.`);
     this.share = share;
   }
 
@@ -51,9 +49,9 @@ export class ErrorBudget {
   #error(recent: number): UserError {
     const told = this.failures.slice(-SHOWN).map(describeFailure);
     return new UserError(
-      `${this.#failedInWindow} of the last ${recent} rewards could not be computed, and ${percent(this.share)} may go ` +
-        `wrong (the error budget): ${told.join("; ").replace(/\.$/, "")}. ` +
-        "Mend the reward function or the rows, or raise the error budget to go on without such samples.",
+      `${this.#failedInWindow} of the last ${recent} rewards could not be computed, and ${percent(this.share)} may ` +
+        `fail (the error budget): ${told.join("; ").replace(/\.$/, "")}. ` +
+        "Fix the reward function or the rows, or raise the error budget to train without such samples.",
     );
   }
 }

@@ -1,6 +1,6 @@
 /**
- * From what a reward function returned to a score that can be trained on: finite, of the right length, and made of
- * values that can be logged. Nothing is clipped, rounded or replaced on the way.
+ * Checks the value that a reward function returned: it must be finite, of the right length, and made of values that can
+ * be logged. Nothing is clipped, rounded or replaced.
  */
 import { describe } from "../data/row.ts";
 import { messageOf } from "../util/errors.ts";
@@ -10,7 +10,7 @@ import type { RewardInput } from "./reward.ts";
 const FORMS =
   "a reward is a finite number, a boolean, an object with `score`, or a list of one number per response token";
 
-/** The score of a sample, or what is wrong with the value its reward function returned. */
+/** The score of a sample, or a failure that says what is wrong with the returned value. */
 export function checkReward(value: unknown, input: RewardInput): Outcome {
   const refuse = (message: string) => failed(input, "value", message);
   if (isNumeric(value)) {
@@ -59,7 +59,7 @@ function isNumeric(value: unknown): value is number | boolean {
   return typeof value === "number" || typeof value === "boolean";
 }
 
-/** Columns cross from one process to another, so they are data. */
+/** Columns are sent from one process to another, so they must be data. */
 function unloggable(extra: Readonly<Record<string, unknown>>): string | null {
   for (const [column, value] of Object.entries(extra)) {
     if (typeof value !== "object" && typeof value !== "function" && typeof value !== "symbol") continue;

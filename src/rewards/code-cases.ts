@@ -1,6 +1,5 @@
 /**
- * What is to be tested: the cases as verl's data has them, the program in a response, and what runs the one on the
- * other.
+ * The test cases as verl's data has them, the program in a response, and the interface that runs a program on a case.
  *
  * A ground truth is an object, or its JSON text: `inputs` and `outputs` side by side, with `fn_name` where a function
  * is called with the inputs; or `assert_case`, sources that raise when the program is wrong. Ours: `language`.
@@ -12,7 +11,7 @@ import type { RewardInput } from "./reward.ts";
 import { type Language, languages, type Status } from "./sandbox/protocol.ts";
 import { strip } from "./scorers/python-text.ts";
 
-/** One test: what the program is given, and what it has to answer. */
+/** One test: the input of the program, and the expected answer. */
 export type CodeCase =
   | { readonly kind: "stdin"; readonly stdin: string; readonly expected: string }
   | {
@@ -26,7 +25,7 @@ export type CodeCase =
     }
   | { readonly kind: "assert"; readonly source: string; readonly stdin: string; readonly expected: string | null };
 
-export type CodeTests = { readonly language: Language; readonly cases: readonly CodeCase[] };
+type CodeTests = { readonly language: Language; readonly cases: readonly CodeCase[] };
 
 /** The tests of a sample, from its ground truth. */
 export function parseTests(input: RewardInput): CodeTests {
@@ -46,7 +45,8 @@ export function parseTests(input: RewardInput): CodeTests {
     if (list === undefined ? asserts === undefined && key !== "assert_case" : listLength(list) !== count)
       throw refuse(`has ${listLength(list)} entries in \`${key}\` for ${count} test cases`);
   }
-  if (name !== undefined && name !== null && typeof name !== "string") throw refuse("has a `fn_name` that is no text");
+  if (name !== undefined && name !== null && typeof name !== "string")
+    throw refuse("has a `fn_name` that is not a text");
   const at = (list: unknown, i: number): unknown => (Array.isArray(list) ? list[i] : undefined);
   const cases = Array.from({ length: count }, (_, i): CodeCase => {
     if (asserts !== undefined) {
@@ -87,7 +87,7 @@ function listLength(value: unknown): number {
   return Array.isArray(value) ? value.length : 0;
 }
 
-/** A text, or lines to be put together; anything else as JSON. */
+/** A text, or lines to join; anything else as JSON. */
 function joined(value: unknown): string {
   if (typeof value === "string") return value;
   if (Array.isArray(value)) return value.map((line) => joined(line)).join("\n");
@@ -101,12 +101,12 @@ function argumentsOf(value: unknown): string[] {
   return strip(text) === "" ? [] : text.split("\n");
 }
 
-/** The value that a text says as JSON, or else the text. */
+/** The value of a text that is JSON, or else the text itself. */
 function valueIn(value: unknown): unknown {
   return typeof value === "string" ? (parseExactly(value) ?? value) : value;
 }
 
-/** A program, and how it is to be run. */
+/** A program, and how to run it. */
 export type Solution = {
   readonly language: Language;
   readonly code: string;
@@ -114,17 +114,17 @@ export type Solution = {
   readonly memoryMb?: number;
 };
 
-/** What became of a case: passed, a wrong answer, or why there is none. */
+/** The result of a case: passed, a wrong answer, or the reason why there is no answer. */
 export type Verdict = "passed" | "wrong" | "compile" | Exclude<Status, "ok">;
 
-/** Runs a program on a test case; throws only if there is nothing to run it. */
+/** Runs a program on a test case; throws only if it cannot be run at all. */
 export type CaseRunner = {
   run(solution: Solution, test: CodeCase): Promise<Verdict>;
   /** Cases of one program that are run at once. */
   readonly width: number;
 };
 
-/** What a program in Python may rely on without importing it, in verl's order: later names win. */
+/** What a Python program may use without importing it, in verl's order: later names win. */
 const starred = [
   "string",
   "re",

@@ -6,8 +6,8 @@
 import { parseFloatStrictly, strip } from "./scorers/python-text.ts";
 
 /**
- * Whether a program printed what was expected, that is the same text but for white space around
- * it or around its lines; the same lines but for empty ones; or numbers that are close, one on each line.
+ * Whether a program printed what was expected: the same text, apart from white space around it or around its lines; the
+ * same lines, apart from empty ones; or numbers that are close, one per line.
  */
 export function isSameOutput(output: string, expected: string): boolean {
   const lines = splitLines(output);
@@ -31,7 +31,7 @@ function areEqual(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((line, i) => line === b[i]);
 }
 
-/** numpy's `allclose`, unless all are whole numbers: those have to be the same. */
+/** numpy's `allclose`; if all are integers, they have to be equal. */
 function areClose(printed: readonly string[], wanted: readonly string[]): boolean {
   if (printed.length !== wanted.length || [...printed, ...wanted].every((line) => /^\d+$/.test(line))) return false;
   return printed.every((line, i) => {
@@ -40,16 +40,16 @@ function areClose(printed: readonly string[], wanted: readonly string[]): boolea
   });
 }
 
-/** Whether a function returned what was expected: that value, or the only one of a list (verl's data has both). */
+/** Whether a function returned the expected value, or the only element of an expected list (verl's data has both). */
 export function isSameValue(result: string, expected: unknown): boolean {
   const value = parseExactly(result);
   if (value === undefined) return false;
   return isSame(value, expected) || (Array.isArray(expected) && expected.length > 0 && isSame(value, expected[0]));
 }
 
-/** JSON whose whole numbers are exact, however large; undefined where the text is no JSON. */
+/** JSON whose whole numbers are exact, however large; undefined if the text is not JSON. */
 export function parseExactly(text: string): unknown {
-  // The reviver's third argument has the number as it is written; TypeScript does not know of it.
+  // The reviver's third argument has the number as it is written; TypeScript does not know it.
   const parse = JSON.parse as (
     text: string,
     reviver: (key: string, value: unknown, context: { readonly source?: string }) => unknown,
@@ -63,7 +63,7 @@ export function parseExactly(text: string): unknown {
   }
 }
 
-/** Python's `==` on what JSON can say: 1, 1.0 and true are equal. */
+/** Python's `==` on JSON values: 1, 1.0 and true are equal. */
 function isSame(a: unknown, b: unknown): boolean {
   // Between number and bigint these comparisons are exact.
   if (isNumeric(a) && isNumeric(b)) return numberOf(a) <= numberOf(b) && numberOf(a) >= numberOf(b);

@@ -2,10 +2,10 @@
  * The reward for code: the share of its tests that the program in a response passes (verl's prime_code and
  * sandbox_fusion with continuous scores).
  *
- * The first ten cases count; when all of them pass and a later one does not, the score is 10/11, so that a program that
- * is known to be wrong never scores 1 (verl 0.9 does so for a wrong answer at a service; elsewhere verl gives 1). Our
- * departure: after three cases that ran out of time, the rest of the ten count as out of time without being run.
- * Whether an answer is right is decided here and never where the program runs.
+ * The first ten cases count. If all of them pass and a later one does not, the score is 10/11, so that a program that is
+ * known to be wrong never scores 1 (verl 0.9 does so for a wrong answer at a service; elsewhere verl gives 1). Our
+ * departure: after three cases that timed out, the rest of the ten count as timeouts without being run. Answers are
+ * compared here, never where the program runs.
  */
 import {
   type CaseRunner,
@@ -32,10 +32,10 @@ export type CodeScorerOptions = {
 
 /** The cases that verl scores. */
 const SCORED = 10;
-/** A program that ran out of time so often is not run again. */
+/** After this many timeouts a program is not run again. */
 const PATIENCE = 3;
 
-/** A reward function that runs the model's code, in a sandbox of ours or at the address of a Sandbox Fusion service. */
+/** A reward function that runs the model's code, in our sandbox or at the address of a Sandbox Fusion service. */
 export function codeScorer(place: Sandbox | string, options: CodeScorerOptions = {}): RewardFunction {
   const { timeoutMs = 10_000, memoryMb } = options;
   const runner = typeof place === "string" ? fusionRunner(place, { ...options, timeoutMs }) : sandboxRunner(place);
@@ -64,16 +64,16 @@ export function codeScorer(place: Sandbox | string, options: CodeScorerOptions =
 async function runCases(runner: CaseRunner, solution: Solution, cases: readonly CodeCase[]): Promise<Verdict[]> {
   const verdicts: Verdict[] = [];
   for (let at = 0; at < cases.length; at += runner.width) {
-    const isHopeless = verdicts.filter((verdict) => verdict === "timeout").length >= PATIENCE;
-    // One compiler's word holds for all cases.
-    const known = verdicts.includes("compile") ? "compile" : isHopeless ? "timeout" : null;
+    const isTooSlow = verdicts.filter((verdict) => verdict === "timeout").length >= PATIENCE;
+    // A program that does not compile fails in all cases.
+    const known = verdicts.includes("compile") ? "compile" : isTooSlow ? "timeout" : null;
     const some = cases.slice(at, at + runner.width);
     verdicts.push(...(await Promise.all(some.map((test) => known ?? runner.run(solution, test)))));
   }
   return verdicts;
 }
 
-/** The first verdict that is not a pass, among cases that are only run until then. */
+/** The first verdict that is not a pass; the cases after it are not run. */
 async function firstFailure(
   runner: CaseRunner,
   solution: Solution,
@@ -87,7 +87,7 @@ async function firstFailure(
   return null;
 }
 
-/** Runs cases in a sandbox of ours, each in an interpreter without a past. */
+/** Runs cases in our sandbox, each in a fresh interpreter. */
 function sandboxRunner(sandbox: Sandbox): CaseRunner {
   return {
     width: 1,

@@ -1,6 +1,6 @@
 /**
- * From where a reward function stands to the function itself: a file's export, the config file's own, or the built-in
- * scorers. Importing a file runs it, so this happens inside a reward process; what goes wrong is one message.
+ * Finds and loads a reward function: an export of a file, the function in a config file, or the built-in scorers.
+ * Importing a file runs it, so this happens inside a worker process. Whatever goes wrong becomes one message.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, statSync } from "node:fs";
@@ -8,14 +8,14 @@ import { extname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
 import { importFile } from "../util/import-file.ts";
-import { describeThrown } from "./outcome.ts";
-import type { RewardInput, RewardValue } from "./reward.ts";
+import { describeThrown } from "../workers/result.ts";
+import type { RewardInput } from "./reward.ts";
 
 /** A file with a reward function: `custom_reward_function.path`, `.name` and `.reward_kwargs`. */
 export type RewardFile = {
   readonly kind: "file";
   readonly path: string;
-  /** The export to call; `compute_score` unless said otherwise, and the default export where there is no such name. */
+  /** The export to call; `compute_score` if absent, and the default export if there is no such name. */
   readonly name?: string;
   /** Goes to the function as its second argument, in Python as keywords. */
   readonly kwargs?: Readonly<Record<string, unknown>>;
@@ -23,22 +23,16 @@ export type RewardFile = {
   readonly isBatch?: boolean;
 };
 
-/** Where a reward function stands; a value that can be sent to another process. */
+/** Where a reward function is; data that can be sent to another process. */
 export type RewardSource =
   | { readonly kind: "builtin" }
   | RewardFile
   /** A config file whose `custom_reward_function` is the function itself. */
   | { readonly kind: "config"; readonly path: string };
 
-/** A reward function that scores many samples in one call (the manager `batch`): as many rewards, in their order. */
-export type BatchReward = (
-  inputs: readonly RewardInput[],
-  kwargs: Readonly<Record<string, unknown>>,
-) => readonly RewardValue[] | Promise<readonly RewardValue[]>;
-
-/** A reward function ready to be called; nothing is known yet of what it returns. */
+/** A reward function that is ready to be called. What it returns is not checked yet. */
 export type LoadedReward = {
-  /** With one sample, or with several where `isBatch`. */
+  /** With one sample, or with several if `isBatch`. */
   run(inputs: readonly RewardInput[]): unknown;
   readonly isBatch: boolean;
   /** The user's file, whose lines messages name. */
@@ -52,7 +46,7 @@ export const DEFAULT_NAME = "compute_score";
 /** Whether a reward file is Python's. */
 export const isPython = (path: string): boolean => extname(path).toLowerCase() === ".py";
 
-/** Check what can be known of a reward file without running it. */
+/** Check a reward file as far as possible without running it. */
 export function checkRewardFile(path: string): void {
   const file = resolve(path);
   if (!existsSync(file))
@@ -68,7 +62,7 @@ export function checkRewardFile(path: string): void {
     );
 }
 
-/** Load a reward function of this process. */
+/** Load a reward function into this process. */
 export async function loadReward(source: RewardSource): Promise<LoadedReward> {
   switch (source.kind) {
     case "builtin":
@@ -82,9 +76,9 @@ export async function loadReward(source: RewardSource): Promise<LoadedReward> {
   }
 }
 
-/** A function that is at hand. */
+/** A function that is already loaded. */
 export function givenReward(run: (input: RewardInput) => unknown, file: string | null = null): LoadedReward {
-  return { run: ([input]) => run(input as RewardInput), isBatch: false, file }; // a call has a sample
+  return { run: ([input]) => run(input as RewardInput), isBatch: false, file }; // a call has at least one sample
 }
 
 /** The scorers that come with the program, by data source. */
@@ -110,7 +104,7 @@ async function loadFromConfig(path: string): Promise<LoadedReward> {
   const { default: config } = await importReward(path);
   const reward = member(config, "custom_reward_function") ?? member(member(config, "reward"), "custom_reward_function");
   if (typeof reward !== "function")
-    throw new UserError(`${path}: \`custom_reward_function\` of the default export is no function.`);
+    throw new UserError(`${path}: \`custom_reward_function\` of the default export is not a function.`);
   return givenReward((input) => reward(input, {}), resolve(path));
 }
 
@@ -127,7 +121,7 @@ async function importReward(path: string): Promise<Exports> {
   }
 }
 
-/** Node begins the stack of most syntax errors with `file:line`; of those in plain JavaScript its own check knows. */
+/** Most syntax errors have `file:line` at the start of their stack; for those in plain JavaScript `node --check` has it. */
 function placeOf(error: SyntaxError, path: string): string {
   const file = resolve(path);
   const [, where, line] = PLACE.exec(error.stack ?? "") ?? PLACE.exec(syntaxCheck(file)) ?? [];

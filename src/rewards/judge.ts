@@ -1,7 +1,7 @@
 /**
  * A generative judge: a chat model behind an OpenAI-compatible address reads the sample and writes a score.
  *
- * A reply without a score, or with one out of range, is a failure that shows the reply. It is never taken for 0.
+ * A reply without a score, or with one out of range, is a failure that shows the reply. It never counts as 0.
  */
 import { z } from "zod";
 import { describe } from "../data/row.ts";
@@ -9,15 +9,15 @@ import { messageOf, UserError } from "../util/errors.ts";
 import { excerpt, type RemoteOptions, remote } from "./remote.ts";
 import type { RewardFunction, RewardInput } from "./reward.ts";
 
-export type JudgeOptions = RemoteOptions & {
+type JudgeOptions = RemoteOptions & {
   /** The API's base, such as http://127.0.0.1:8000/v1. */
   readonly url: string;
   readonly model: string;
-  /** What the judge is asked: a text with `{response}`, and where wanted `{prompt}` and `{ground_truth}`. */
+  /** The message to the judge: a text with `{response}`, and optionally `{prompt}` and `{ground_truth}`. */
   readonly template: string;
   /** A regular expression whose first group is the score; the last match counts. */
   readonly pattern?: string;
-  /** The least and the greatest score that is believed. */
+  /** The lowest and the highest score that is accepted. */
   readonly range?: readonly [number, number];
   readonly temperature?: number;
   readonly maxTokens?: number;
@@ -33,7 +33,7 @@ export function judgeReward(options: JudgeOptions): RewardFunction {
   const { url, model, template, temperature = 0, maxTokens = 1024, range } = options;
   if (!template.includes("{response}"))
     throw new UserError(
-      "The judge's template does not hold {response}, so it would judge nothing. Say where the response goes.",
+      "The judge's template does not hold {response}, so the judge would not see the response. Put {response} where it belongs.",
     );
   const pattern = compile(options.pattern ?? scorePattern);
   const call = remote("The judge", withPath(url, "/chat/completions"), options);
@@ -58,7 +58,7 @@ export function judgeReward(options: JudgeOptions): RewardFunction {
   };
 }
 
-/** The score of a reply: the pattern's last match after any thoughts, or the whole reply where that is a number. */
+/** The score of a reply: the pattern's last match after any thoughts, or the whole reply if that is a number. */
 function scoreOf(reply: string, pattern: RegExp): number | null {
   const said = reply.split("</think>").at(-1)!;
   const written = [...said.matchAll(pattern)].at(-1)?.[1] ?? said.trim();
@@ -68,7 +68,7 @@ function scoreOf(reply: string, pattern: RegExp): number | null {
 
 const placeholder = /\{(prompt|response|ground_truth)\}/g;
 
-/** Fill in one pass, so that braces in a response stay what they are. */
+/** Fill in one pass, so that braces in a response are not replaced. */
 function fill(template: string, { prompt, response, groundTruth }: RewardInput): string {
   const values: Readonly<Record<string, () => string>> = {
     prompt: () => prompt,
@@ -77,7 +77,7 @@ function fill(template: string, { prompt, response, groundTruth }: RewardInput):
       if (typeof groundTruth === "string") return groundTruth;
       if (groundTruth === null || groundTruth === undefined)
         throw new UserError(
-          `The judge's template asks for {ground_truth}, and the row has ${describe(groundTruth)} there. ` +
+          `The judge's template asks for {ground_truth}, and that of the row is ${describe(groundTruth)}. ` +
             "Give it in `reward_model.ground_truth`, or leave it out of the template.",
         );
       return JSON.stringify(groundTruth);
@@ -92,7 +92,7 @@ function compile(pattern: string): RegExp {
     compiled = new RegExp(pattern, "gi");
   } catch (cause) {
     throw new UserError(
-      `The judge's pattern ${JSON.stringify(pattern)} is no regular expression: ${messageOf(cause)}.`,
+      `The judge's pattern ${JSON.stringify(pattern)} is not a regular expression: ${messageOf(cause)}.`,
       {
         cause,
       },
@@ -104,7 +104,7 @@ function compile(pattern: string): RegExp {
   );
 }
 
-/** The address of a path below a base; a base that ends in the path already is the address itself. */
+/** The address of a path below a base; a base that already ends in the path is the address itself. */
 export function withPath(base: string, path: string): string {
   const trimmed = base.replace(/\/+$/, "");
   return trimmed.endsWith(path) ? trimmed : trimmed + path;

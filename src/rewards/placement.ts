@@ -1,19 +1,19 @@
 /**
- * From scores to what the training loop takes: verl's reward managers as pure rules, rewards on tokens, columns to log.
+ * From scores to token rewards and logged columns: verl's reward managers as pure rules.
  *
- * A score stands on the last token of its response. The managers but `dapo` differ in how
- * their functions are called, which is not done here, and leave scores as they are; `dapo` adds a penalty for length.
- * Departures from verl: an empty response has no token and gets no reward, where verl rewards padding; columns have one
- * entry per response, null where a scorer does not give them; `prime` takes scores with columns, where verl turns the
- * whole batch into 0; `dapo` without an overlong buffer has no penalty, where verl 0.7 raises.
+ * A score is the reward of the last token of its response. The managers differ in how they call their functions, which
+ * is not done here. Only `dapo` changes scores: it adds a penalty for length. Departures from verl: an empty response
+ * has no token and gets no reward, where verl rewards padding; columns have one entry per response, null where a scorer
+ * does not give them; `prime` takes scores with columns, where verl sets the whole batch to 0; `dapo` without an
+ * overlong buffer has no penalty, where verl 0.7 raises.
  */
 import { UserError, unknownName } from "../util/errors.ts";
 import type { Score } from "./reward.ts";
 
-/** `reward_model.reward_kwargs.overlong_buffer_cfg`, in verl's words. */
-export type OverlongBuffer = {
+/** `reward_model.reward_kwargs.overlong_buffer_cfg`, with verl's names. */
+type OverlongBuffer = {
   readonly enable: boolean;
-  /** So many tokens before the limit the penalty begins. */
+  /** The penalty begins this many tokens before the limit. */
   readonly len: number;
   /** The penalty at the limit. */
   readonly penalty_factor: number;
@@ -22,15 +22,15 @@ export type OverlongBuffer = {
 };
 
 /** `reward_model.reward_kwargs`. */
-export type ManagerOptions = {
+type ManagerOptions = {
   readonly overlong_buffer_cfg?: OverlongBuffer | null | undefined;
   readonly max_resp_len?: number | null | undefined;
 };
 
-/** What a manager makes of the score of a response with so many tokens. */
+/** How a manager changes the score of a response with this number of tokens. */
 export type ManagerRule = (score: Score, responseLength: number) => Score;
 
-export type ManagerName = "naive" | "batch" | "dapo" | "prime" | "rate_limited" | "remote" | "gdpo";
+type ManagerName = "naive" | "batch" | "dapo" | "prime" | "rate_limited" | "remote" | "gdpo";
 
 const managers: Readonly<Record<ManagerName, (options: ManagerOptions) => ManagerRule>> = {
   naive: () => withColumns,
@@ -49,13 +49,13 @@ export function managerRule(name: string, options: ManagerOptions = {}): Manager
   return managers[name](options);
 }
 
-/** A bare score is its own accuracy; one with columns is a column too, before anything is added to it. */
+/** A plain score becomes the column `acc`; a score with columns becomes the column `score`, before any penalty. */
 function withColumns({ score, tokens, extra }: Score): Score {
   if (tokens !== undefined) return { score, tokens, extra };
   return { score, extra: Object.keys(extra).length === 0 ? { acc: score } : { score, ...extra } };
 }
 
-/** Soft overlong punishment (DAPO, arXiv:2503.14476): it grows in a line over the last `len` tokens before the limit. */
+/** Soft overlong punishment (DAPO, arXiv:2503.14476): it grows linearly over the last `len` tokens before the limit. */
 function overlongRule({ overlong_buffer_cfg: buffer, max_resp_len: limit }: ManagerOptions): ManagerRule {
   if (buffer === undefined || buffer === null || !buffer.enable) return withColumns;
   const key = "`reward_model.reward_kwargs";
@@ -91,7 +91,7 @@ export function tokenRewards({ score, tokens }: Score, responseLength: number): 
   return rewards;
 }
 
-/** The columns of some scores, one entry per score. */
+/** The columns of a list of scores, one entry per score. */
 export function rewardColumns(scores: readonly Score[]): Record<string, readonly unknown[]> {
   const names = new Set(scores.flatMap(({ extra }) => Object.keys(extra)));
   return Object.fromEntries([...names].map((name) => [name, scores.map(({ extra }) => extra[name] ?? null)]));

@@ -1,15 +1,15 @@
 /**
- * Holds calls back so that a paid or shared judge is not overrun: so many at once, so many requests and so many tokens
- * a minute (verl's manager `rate_limited`).
+ * Limits the calls to a paid or shared judge: calls at once, requests per minute and tokens per minute (verl's manager
+ * `rate_limited`).
  *
- * A bucket fills at `perMinute / 60` a second, holds what a second brings, and starts full. Whoever comes takes its share
- * at once, even if that puts the bucket in debt, and waits until the debt is paid; that makes the line first come, first
- * served. The order is verl's: a free place, then a request, then its tokens.
+ * A bucket fills at `perMinute / 60` a second, holds the amount of one second, and starts full. A call takes its amount
+ * at once, even if the bucket goes below zero, and then waits until it is back at zero. So calls are served in their
+ * order. As in verl, a call needs a free place first, then a request, then its tokens.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { UserError } from "../util/errors.ts";
 
-/** Keys and defaults as in verl; a limit that is null or absent does not hold anything back. */
+/** Keys and defaults as in verl; null or absent means no limit. */
 export type RateLimitOptions = {
   readonly maxConcurrent?: number;
   readonly maxRpm?: number | null;
@@ -17,7 +17,7 @@ export type RateLimitOptions = {
   readonly estimatedTokensPerRequest?: number;
 };
 
-/** Time, so that tests need not wait for it. */
+/** The clock, which tests replace so that they need not wait. */
 export type Clock = { now(): number; sleep(ms: number, signal?: AbortSignal): Promise<void> };
 
 const wallClock: Clock = {
@@ -27,7 +27,7 @@ const wallClock: Clock = {
   },
 };
 
-/** A bucket of tokens that fills with time; pure, given the time. */
+/** A token bucket that fills over time; pure, because the time is an argument. */
 export class TokenBucket {
   readonly #perMs: number;
   readonly #capacity: number;
@@ -49,7 +49,7 @@ export class TokenBucket {
   }
 }
 
-/** The line in front of a reward function. */
+/** The queue in front of a reward function. */
 export class RateLimit {
   readonly #clock: Clock;
   readonly #requests: TokenBucket | null;
@@ -69,7 +69,7 @@ export class RateLimit {
     this.#tokensPerRequest = estimatedTokensPerRequest;
   }
 
-  /** Do some work when its turn has come. */
+  /** Run a call when its turn has come. */
   async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     await this.#enter(signal);
     try {

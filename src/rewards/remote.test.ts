@@ -206,7 +206,7 @@ describe("a judge", () => {
   test("with a template or a pattern that cannot work is refused before the first call", () => {
     const url = "http://127.0.0.1:1";
     expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not hold \{response\}/);
-    expect(() => judgeReward({ ...base, url, pattern: "(" })).toThrow(/is no regular expression/);
+    expect(() => judgeReward({ ...base, url, pattern: "(" })).toThrow(/is not a regular expression/);
     expect(() => judgeReward({ ...base, url, pattern: "a|b" })).toThrow(/has no group/);
   });
 });

@@ -27,7 +27,7 @@ export type RemoteOptions = {
 };
 
 /** Sends a body, gives the parsed answer. */
-export type Remote = (body: unknown) => Promise<unknown>;
+type Remote = (body: unknown) => Promise<unknown>;
 
 const maxWaitMs = 30_000;
 const maxBytes = 16 * 2 ** 20;

@@ -1,9 +1,10 @@
 /**
- * Rewards from a reward model: finished samples to the tokens it reads, and its scores back.
+ * Rewards from a reward model: the tokens that it reads of finished samples, and its scores.
  *
- * The room knows no engine: whoever scores token sequences is handed in. A reward model with another tokenizer or chat
- * template than the actor's reads the conversation in its own: the response is decoded, special tokens left out, and
- * the messages are templated anew (verl's `reward_model.model.input_tokenizer`). Else it reads the actor's tokens.
+ * This room knows no engine: the function that scores token sequences is an argument. A reward model with another
+ * tokenizer or chat template than the actor's reads the conversation in its own: the response is decoded without special
+ * tokens, and the messages are templated again (verl's `reward_model.model.input_tokenizer`). Otherwise it reads the
+ * actor's tokens.
  */
 import { encodeConversation, limited, type ScoringTemplate } from "../data/preference-rows.ts";
 import { type Message, renderChat } from "../text/chat-template.ts";
@@ -15,7 +16,7 @@ export type SequenceScorer = { score(rows: readonly Int32Array[]): Promise<reado
 
 /** A finished sample as a reward model reads it. */
 export type ModelSample = {
-  /** What was asked, before any template: the row's messages, or its text. */
+  /** The prompt before any template: the row's messages, or its text. */
   readonly prompt: readonly Message[] | string;
   /** The tokens as the actor read and wrote them. */
   readonly promptIds: ArrayLike<number>;
@@ -25,7 +26,7 @@ export type ModelSample = {
 export type RewardModelOptions = ScoringTemplate & {
   /** The reward model's tokenizer. */
   readonly tokenizer: Tokenizer;
-  /** The actor's tokenizer, where the samples are to be templated anew; null where both read the same tokens. */
+  /** The actor's tokenizer, if the samples are templated again; null if both read the same tokens. */
   readonly inputTokenizer: Tokenizer | null;
 };
 
@@ -64,8 +65,8 @@ export function sampleTokens(sample: ModelSample, options: RewardModelOptions): 
 }
 
 /**
- * The text that a served reward model is sent. A beginning-of-sequence token that its tokenizer adds by itself is taken
- * off the template's text, for the server adds it again.
+ * The text that a served reward model is sent. A beginning-of-sequence token that its tokenizer adds by itself is
+ * removed from the template's text, because the server adds it again.
  */
 export function servedText(
   tokenizer: Tokenizer,

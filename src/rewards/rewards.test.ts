@@ -313,7 +313,7 @@ describe("a config file whose reward function is a value", () => {
   });
 
   test("that has none is refused", async () => {
-    await expect(open("export default { custom_reward_function: 1 };")).rejects.toThrow(/is no function\.$/);
+    await expect(open("export default { custom_reward_function: 1 };")).rejects.toThrow(/is not a function\.$/);
   });
 });
 

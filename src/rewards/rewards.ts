@@ -1,34 +1,36 @@
 /**
- * The rewards of a run: samples in, scores out, as they come. What the training loop, validation and `trainyard eval` use.
+ * The rewards of a run: samples in, scores out, one by one. The training loop, validation and `trainyard eval` use it.
  *
- * Reward functions run in processes that are ended at their deadline, so none can stop the program. A sample whose reward
- * went wrong has a named failure instead of a score, and once more of them went wrong than the error budget allows, every
- * call is rejected with one `UserError`. The exception is a function handed over as a value: it runs on the main thread.
+ * Reward functions run in the processes of a pool (`workers/`), which ends them at their deadline, so none can stop the
+ * program. Only a function that is given as a value runs on the main thread. A sample whose reward function failed has
+ * a named failure instead of a score. Once there are more failures than the error budget allows, every call is rejected
+ * with one `UserError`.
  */
 import { availableParallelism } from "node:os";
 import type { UserError } from "../util/errors.ts";
+import { localLane } from "../workers/call-runner.ts";
+import type { OpenLane } from "../workers/lane.ts";
+import { nodeLane } from "../workers/node-lane.ts";
+import { Pool } from "../workers/pool.ts";
 import { ErrorBudget } from "./budget.ts";
-import { localLane } from "./calls.ts";
 import type { CodeScorerOptions } from "./code.ts";
 import { checkRewardFile, givenReward, isPython, type RewardSource } from "./custom.ts";
-import type { OpenLane } from "./lane.ts";
-import { nodeLane } from "./node-lane.ts";
-import type { Failure, Outcome } from "./outcome.ts";
-import { Pool } from "./pool.ts";
-import { pythonLane } from "./python-lane.ts";
+import { type Failure, failed, type Outcome } from "./outcome.ts";
+import { pythonReward } from "./python-reward.ts";
 import { RateLimit, type RateLimitOptions } from "./rate-limit.ts";
 import type { RewardFunction, RewardInput } from "./reward.ts";
+import { type Outcomes, rewardHandler, rewardModule, type Samples } from "./reward-worker.ts";
 import type { Sandbox } from "./sandbox/sandbox.ts";
 import { codeSources } from "./scorers.ts";
 
-/** Which reward function: one that another process can load, or one that is at hand and stays on the main thread. */
+/** Which reward function: one that another process can load, or a value that stays on the main thread. */
 export type Scorer = RewardSource | { readonly kind: "function"; readonly run: RewardFunction };
 
 export type RewardsOptions = {
   readonly scorer: Scorer;
-  /** Where model-written code runs, for the built-in scorers: in a sandbox here unless a Sandbox Fusion service is named. */
+  /** Where code of the model runs, for the built-in scorers: in our sandbox unless a Sandbox Fusion service is named. */
   readonly code?: CodePlace;
-  /** At most so many processes; they are started when there is work for them. */
+  /** The largest number of processes; they are started when there is work for them. */
   readonly workers?: number;
   /** How long one call may take. */
   readonly timeoutMs?: number;
@@ -36,7 +38,7 @@ export type RewardsOptions = {
   readonly loadTimeoutMs?: number;
   /** How much memory a process may take. */
   readonly memoryMb?: number;
-  /** The share of the last 1,000 rewards that may go wrong before everything stops. */
+  /** The share of the last 1,000 rewards that may fail before everything stops. */
   readonly errorBudget?: number;
   /** Hold calls back for a judge with limits. */
   readonly rateLimit?: RateLimitOptions;
@@ -45,7 +47,7 @@ export type RewardsOptions = {
 };
 
 /** What happened so far. */
-export type RewardCounts = {
+type RewardCounts = {
   readonly scored: number;
   readonly failed: number;
   /** Processes that hung or crashed and were replaced. */
@@ -53,10 +55,11 @@ export type RewardCounts = {
 };
 
 /** `reward_model.sandbox_fusion`. */
-export type CodePlace = CodeScorerOptions & { readonly fusionUrl?: string | null };
+type CodePlace = CodeScorerOptions & { readonly fusionUrl?: string | null };
 
-/** What a program may take with all its test cases; each case has a limit of its own besides. */
+/** How long a program may take for all its test cases; each case has a limit of its own too. */
 const CODE_TIMEOUT_MS = 300_000; // verl's limit in the manager prime
+const REWARD = { what: "the reward function", logPrefix: "reward" } as const;
 const MAX_WORKERS = 8; // verl's reward.num_workers
 
 /** Load a reward function; a file that cannot be loaded is a `UserError`. */
@@ -66,12 +69,12 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
   const limit = rateLimit === undefined ? null : new RateLimit(rateLimit);
   if (scorer.kind === "file") checkRewardFile(scorer.path);
   const workers = options.workers ?? Math.min(MAX_WORKERS, Math.max(2, availableParallelism()));
-  const limits = { timeoutMs, loadTimeoutMs };
+  const limits = { what: REWARD.what, timeoutMs, loadTimeoutMs };
   const lanes = scorer.kind === "function" ? 1 : workers;
   const pool = await Pool.open(laneOf(options, timeoutMs), { ...limits, lanes });
   const programs = lazyCode(code);
   const codeTimeoutMs = Math.max(timeoutMs, CODE_TIMEOUT_MS);
-  const codeLane = localLane(givenReward(programs.run), codeTimeoutMs);
+  const codeLane = localLane(rewardHandler(givenReward(programs.run)), codeTimeoutMs);
   const codePool = await Pool.open(codeLane, { ...limits, timeoutMs: codeTimeoutMs, lanes: 1 });
   return new Rewards({
     pool,
@@ -104,17 +107,20 @@ function lazyCode({ fusionUrl = null, ...options }: CodePlace): { run: RewardFun
   };
 }
 
-function laneOf({ scorer, memoryMb = 2048, python = "python3" }: RewardsOptions, timeoutMs: number): OpenLane {
-  if (scorer.kind === "function") return localLane(givenReward(scorer.run), timeoutMs);
+function laneOf(options: RewardsOptions, timeoutMs: number): OpenLane<Samples, Outcomes> {
+  const { scorer, memoryMb = 2048, python = "python3" } = options;
+  if (scorer.kind === "function") return localLane(rewardHandler(givenReward(scorer.run)), timeoutMs);
   if (scorer.kind === "file" && isPython(scorer.path))
-    return pythonLane({ source: scorer, timeoutMs, memoryMb, python });
-  return nodeLane({ source: scorer, timeoutMs, memoryMb });
+    return pythonReward({ source: scorer, timeoutMs, memoryMb, python, ...REWARD });
+  return nodeLane({ module: rewardModule, settings: scorer, timeoutMs, memoryMb, ...REWARD });
 }
 
+type RewardPool = Pool<Samples, Outcomes>;
+
 type Parts = {
-  readonly pool: Pool;
-  /** Scores the samples of `codeSources`, whose programs have processes of their own. */
-  readonly codePool: Pool;
+  readonly pool: RewardPool;
+  /** Scores the samples of `codeSources`; their programs run in processes of their own. */
+  readonly codePool: RewardPool;
   readonly codeSources: ReadonlySet<string>;
   readonly closeCode: () => Promise<void>;
   readonly budget: ErrorBudget;
@@ -132,14 +138,14 @@ export class Rewards {
     this.#parts = parts;
   }
 
-  /** Score one sample, at once; a reward that went wrong is the outcome's `failure`. */
+  /** Score one sample. If its reward function fails, the outcome has a `failure`. */
   async score(input: RewardInput, signal?: AbortSignal): Promise<Outcome> {
     const { pool, codePool, codeSources: sources } = this.#parts;
     const [outcome] = await this.#call(sources.has(input.dataSource) ? codePool : pool, [input], signal);
     return outcome as Outcome; // a call has as many outcomes as samples
   }
 
-  /** Score samples, in their order: in one call where the function takes batches, else in a call for each. */
+  /** Score samples, in their order: in one call if the function takes batches, else in a call for each. */
   async scoreBatch(inputs: readonly RewardInput[], signal?: AbortSignal): Promise<readonly Outcome[]> {
     const { pool, isBatch } = this.#parts;
     if (isBatch && inputs.length > 0) return await this.#call(pool, inputs, signal);
@@ -161,11 +167,12 @@ export class Rewards {
     await this.#stop(new Error("The rewards were closed before this sample was scored."));
   }
 
-  async #call(pool: Pool, inputs: readonly RewardInput[], signal?: AbortSignal): Promise<readonly Outcome[]> {
+  async #call(pool: RewardPool, samples: Samples, signal?: AbortSignal): Promise<Outcomes> {
     const { budget, limit } = this.#parts;
-    const outcomes = await (limit === null
-      ? pool.run(inputs, signal)
-      : limit.run(() => pool.run(inputs, signal), signal));
+    const { output, failure } = await (limit === null
+      ? pool.run(samples, signal)
+      : limit.run(() => pool.run(samples, signal), signal));
+    const outcomes = output ?? samples.map((sample) => failed(sample, failure.reason, failure.message));
     for (const { failure } of outcomes) {
       this.#error ??= budget.add(failure);
     }

@@ -1,10 +1,10 @@
 /**
- * Runs test cases at a Sandbox Fusion service (github.com/bytedance/SandboxFusion), by the protocol that verl speaks.
+ * Runs test cases at a Sandbox Fusion service (github.com/bytedance/SandboxFusion), with verl's protocol.
  *
  * A case is one POST; the program's verdict is read from the statuses and the output. The service is trusted, the
- * program is not: where a function is called or assertions are run, the answer stands behind a word made up for this
- * one run, so a program that exits early or prints by itself does not pass for one that answered. A service that is
- * down or does not do its work is an error with its address, never a score of 0.
+ * program is not: where a function is called or assertions are run, the answer follows a random word of this run,
+ * so a program that exits early or prints the answer by itself does not count as one that answered. A service that is
+ * down or fails is an error with its address, never a score of 0.
  */
 import { randomUUID } from "node:crypto";
 import { z } from "zod";
@@ -16,15 +16,15 @@ import { functionSource } from "./sandbox/javascript-source.ts";
 import type { Language } from "./sandbox/protocol.ts";
 import { callSource } from "./sandbox/python-source.ts";
 
-export type FusionOptions = {
+type FusionOptions = {
   readonly timeoutMs: number;
-  /** Cases under way at once, of all programs together. */
+  /** How many cases run at once, of all programs together. */
   readonly maxConcurrent?: number;
   /** Waits before the second try; the third waits twice as long. */
   readonly firstWaitMs?: number;
 };
 
-/** What a service adds to the time it was given to compile and to run. */
+/** Extra time for the service itself, besides compiling and running. */
 const EXTRA_MS = 10_000;
 const MAX_TRIES = 3;
 
@@ -86,7 +86,7 @@ function requestOf({ language, code, timeoutMs, memoryMb = 1024 }: Solution, tes
   };
 }
 
-/** The program with what asks it for its answer. */
+/** The program with the code that asks for its answer. */
 function codeOf(language: Language, code: string, test: CodeCase, word: string): string {
   if (test.kind === "stdin") return code;
   const isPython = language === "python";
@@ -128,7 +128,7 @@ function judge(stdout: string, test: CodeCase, word: string): Verdict {
   return isPassed() ? "passed" : "wrong";
 }
 
-/** verl's rule for this service: all but newlines at the end. */
+/** verl's rule for this service: equal, apart from newlines at the end. */
 function isSameText(output: string, expected: string): boolean {
   return output.replace(/\n+$/, "") === expected.replace(/\n+$/, "");
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { RewardInput } from "./reward.ts";
-import { builtinScore, checkDataSource, dataSources } from "./scorers.ts";
+import { builtinScore, dataSources } from "./scorers.ts";
 
 const response = "<think>t</think> <answer>12</answer> #### 12\nAnswer: \\boxed{12}";
 const sample = (changes: Partial<RewardInput>): RewardInput => ({
@@ -34,11 +34,11 @@ describe("a data source", () => {
   });
 
   test("without a scorer is named, with the nearest ones and the way out", () => {
-    expect(() => checkDataSource("openai/gsm8")).toThrow(
+    expect(() => builtinScore(sample({ dataSource: "openai/gsm8" }))).toThrow(
       /"openai\/gsm8"\. Did you mean "openai\/gsm8k"\?.*custom_reward/,
     );
     expect(() => builtinScore(sample({ dataSource: "weather" }))).toThrow(/"weather"\. Known: openai\/gsm8k, .*aime\*/);
-    expect(() => checkDataSource("constructor")).toThrow("no built-in scorer");
+    expect(() => builtinScore(sample({ dataSource: "constructor" }))).toThrow("no built-in scorer");
   });
 
   test.each(codeSources)("%s is left to the scorer that was handed in", (dataSource) => {

@@ -1,9 +1,9 @@
 /**
  * The scorers that come with the program, by `data_source`: the names of verl's `default_compute_score`. Each is a pure
- * function of a response and its ground truth that reads its input a bounded number of times, whatever a model wrote.
+ * function of a response and its ground truth that takes bounded time for any response.
  *
- * Where a scorer differs from verl's on purpose, the head of its file says so. Code is scored by running it, which is not
- * done here: that scorer is handed in. The one for answers that are more than numbers, `math-verify.ts`, has no data
+ * Where a scorer differs from verl's on purpose, the header of its file says so. Code is scored by running it, which is
+ * not done here: that scorer is an argument. `math-verify.ts`, for answers that are more than numbers, has no data
  * source, as in verl.
  */
 import { describe } from "../data/row.ts";
@@ -16,8 +16,8 @@ import { scoreMathReward } from "./scorers/math-reward.ts";
 import { scorePrimeMath } from "./scorers/prime-math.ts";
 import { scoreSearchQa } from "./scorers/search-qa.ts";
 
-/** The scorers that are not at hand here. */
-export type ScorerOptions = {
+/** Scorers that the caller provides. */
+type ScorerOptions = {
   /** Runs the model's code against the tests in the ground truth. */
   readonly code?: RewardFunction;
 };
@@ -48,7 +48,7 @@ const rules: ReadonlyMap<string, Rule> = new Map([
   ...named(searchQa, "searchR1_nq", "searchR1_triviaqa", "searchR1_popqa", "searchR1_hotpotqa"),
   ...named(searchQa, "searchR1_2wikimultihopqa", "searchR1_musique", "searchR1_bamboogle"),
 ]);
-/** Every name that begins so. */
+/** Every name that begins with this. */
 const AIME = "aime";
 
 function named(rule: Rule, ...dataSources: readonly string[]): (readonly [string, Rule])[] {
@@ -61,11 +61,6 @@ export const dataSources: readonly string[] = [...rules.keys(), `${AIME}*`];
 /** Score a sample by the scorer of its data source. */
 export function builtinScore(input: RewardInput, options: ScorerOptions = {}): RewardValue | Promise<RewardValue> {
   return ruleOf(input.dataSource)(input, options);
-}
-
-/** Stop unless a data source has a scorer. */
-export function checkDataSource(dataSource: string): void {
-  ruleOf(dataSource);
 }
 
 function ruleOf(dataSource: string): Rule {

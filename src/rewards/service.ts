@@ -2,7 +2,7 @@
  * Rewards from a service behind an address: a served reward model (vLLM's or SGLang's `/classify`), or any program that
  * takes a sample as JSON and answers with a score.
  *
- * What is sent and read is one row of `protocols`. An answer of another form is a failure that shows the answer.
+ * Each protocol is one row of `protocols`. An answer of another form is a failure that shows the answer.
  */
 import { z } from "zod";
 import { UserError } from "../util/errors.ts";
@@ -10,14 +10,14 @@ import { withPath } from "./judge.ts";
 import { excerpt, type RemoteOptions, remote } from "./remote.ts";
 import type { RewardFunction, RewardInput, RewardValue } from "./reward.ts";
 
-export type ServiceProtocol = "vllm" | "sglang" | "json";
+type ServiceProtocol = "vllm" | "sglang" | "json";
 
-export type ServiceOptions = RemoteOptions & {
+type ServiceOptions = RemoteOptions & {
   readonly url: string;
   readonly protocol: ServiceProtocol;
   /** The name under which the model is served; not sent by the protocol `json`. */
   readonly model?: string;
-  /** The text that a served model reads of a sample: see `servedText`. The actor's own text unless given. */
+  /** The text of a sample for a served model: see `servedText`. The actor's own text if absent. */
   readonly render?: (input: RewardInput) => string;
 };
 
@@ -25,7 +25,7 @@ type Sent = { readonly input: RewardInput; readonly text: string; readonly model
 type Protocol = {
   readonly path: string;
   send(sent: Sent): unknown;
-  /** What the score is read from; its output is the reward. */
+  /** Reads the answer; its output is the reward. */
   readonly answer: z.ZodType<RewardValue>;
 };
 
@@ -67,9 +67,6 @@ const protocols: Record<ServiceProtocol, Protocol> = {
     ]),
   },
 };
-
-/** The protocols' names. */
-export const serviceProtocols = Object.keys(protocols);
 
 /** A reward function that asks a service. */
 export function serviceReward(options: ServiceOptions): RewardFunction {

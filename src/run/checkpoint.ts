@@ -1,9 +1,9 @@
 /**
- * Checkpoints: folders `global_step_N` that are whole or not there, and a pointer to the one to go on from.
+ * Checkpoints: folders `global_step_N` that are complete or absent, and a pointer to the one to resume from.
  *
- * A checkpoint is filled under a temporary name, flushed, and renamed; the pointer is written last. A kill between any
- * two of these leaves the earlier checkpoint in charge. A folder that goes is first renamed away, so no kill leaves a
- * half-deleted one under a good name. `state.json` marks a folder as ours and whole.
+ * A checkpoint is filled under a temporary name, flushed, and renamed; the pointer is written last. If the process is
+ * killed between any two of these, the earlier checkpoint still counts. A folder is renamed before it is deleted, so a
+ * kill never leaves a half-deleted one under its name. `state.json` marks a folder as ours and complete.
  */
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -13,13 +13,13 @@ import { restoreAside, writeFolder } from "../util/folders.ts";
 import { info, warn } from "../util/log.ts";
 import { checkpointPath, isLeftover, pointerPath, statePath, stepOf } from "./names.ts";
 
-/** A saved moment of training: weights and optimizer in `dir`, everything else in `state`. */
+/** A saved state of training: weights and optimizer in `dir`, everything else in `state`. */
 export type Checkpoint = { readonly step: number; readonly dir: string; readonly state: unknown };
 
 /** verl's `trainer.resume_mode`. */
 export type ResumeMode = "auto" | "disable" | "resume_path";
 
-/** Save: `write` fills the folder it is given, `state` is what `state.json` holds. */
+/** Save a checkpoint: `write` fills the folder it is given, `state` is written to `state.json`. */
 export async function saveCheckpoint(
   dir: string,
   step: number,
@@ -37,7 +37,7 @@ export async function saveCheckpoint(
   }
 }
 
-/** Name the checkpoint, not the file under a temporary name that the disk refused. */
+/** An error that names the checkpoint instead of the file with the temporary name. */
 export function explainSave(target: string, error: unknown): unknown {
   const reason = error instanceof UserError ? error.cause : error;
   const explained = explainWrite(target, reason);
@@ -48,7 +48,7 @@ export function explainSave(target: string, error: unknown): unknown {
 export async function prune(dir: string, keep: number): Promise<void> {
   const current = (await readPointer(dir)) ?? 0;
   const steps = (await stepsIn(dir)).filter((step) => step !== current);
-  // Steps past the pointer belong to a run that was started over from an earlier step: they are the oldest.
+  // Steps after the pointer are of a run that was started over from an earlier step, so they count as the oldest.
   const oldestFirst = [...steps.filter((step) => step > current), ...steps.filter((step) => step < current)];
   for (const step of oldestFirst.slice(0, Math.max(0, steps.length + 1 - keep))) {
     const path = checkpointPath(dir, step);
@@ -62,7 +62,7 @@ export async function prune(dir: string, keep: number): Promise<void> {
   }
 }
 
-/** The checkpoint the pointer names, else the newest whole one before it; null when there is none. */
+/** The checkpoint that the pointer names, or else the newest complete one before it; null if there is none. */
 export async function latestCheckpoint(dir: string): Promise<Checkpoint | null> {
   const named = await readPointer(dir);
   if (named === null) return null;
@@ -105,7 +105,7 @@ export async function findStart(dir: string, mode: ResumeMode, path: string | nu
   );
 }
 
-/** Make the pointer name the checkpoint a run starts from, so that a later `auto` agrees with the metrics kept. */
+/** Point to the checkpoint that a run starts from, so that a later `auto` agrees with the metrics that are kept. */
 export async function pointAt(dir: string, start: Checkpoint | null): Promise<void> {
   const isOwn = start !== null && resolve(start.dir) === resolve(checkpointPath(dir, start.step));
   const own = isOwn ? start.step : null; // `resume_path` may name another run's checkpoint
@@ -115,7 +115,7 @@ export async function pointAt(dir: string, start: Checkpoint | null): Promise<vo
   info(`Starting over in ${dir}: the checkpoints that are there stay until newer ones replace them.`);
 }
 
-/** Remove what a killed process left under temporary names, and finish what it began to replace. */
+/** Remove the temporary files and folders of a killed process, and finish what it had begun to replace. */
 export async function clearLeftovers(dir: string): Promise<void> {
   await restoreAside(dir);
   for (const name of await readdir(dir)) {
@@ -127,7 +127,7 @@ async function writePointer(dir: string, step: number): Promise<void> {
   await writeFileAtomic(pointerPath(dir), `${step}`); // no newline: verl reads it with int()
 }
 
-/** The step in the pointer file; null when there is none or it holds no number. */
+/** The step in the pointer file; null if there is no file or no number in it. */
 async function readPointer(dir: string): Promise<number | null> {
   try {
     const text = (await readFile(pointerPath(dir), "utf8")).trim();
@@ -143,12 +143,12 @@ async function readPointer(dir: string): Promise<number | null> {
   }
 }
 
-/** Read a checkpoint's state; null when the folder is not a whole checkpoint. */
+/** Read a checkpoint's state; null if the folder is not a complete checkpoint. */
 async function readCheckpoint(dir: string, step: number): Promise<Checkpoint | null> {
   try {
     return { step, dir, state: JSON.parse(await readFile(statePath(dir), "utf8")) };
   } catch {
-    return null; // no folder, no state.json, or one that was cut short: not something to go on from
+    return null; // no folder, no state.json, or one that was cut short: training cannot resume from it
   }
 }
 

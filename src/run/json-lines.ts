@@ -1,9 +1,9 @@
 /**
- * Files of JSON lines that begin with their step, `{"step":7,…}`: appended by one run, read by others meanwhile.
+ * Files of JSON lines that begin with their step, `{"step":7,…}`: one run appends to them while others read.
  *
- * A run that was killed and resumed has the same file as one that was not: on resume at step N everything after step N
- * is cut off, a half-written last line with it. Readers see whole lines only, and a follower that finds the file cut
- * back or replaced begins anew.
+ * A run that was killed and resumed has the same file as one that was not: resuming at step N cuts off everything after
+ * step N, and a half-written last line too. Readers see complete lines only. A follower that finds the file cut back or
+ * replaced starts again.
  */
 import { type FileHandle, open, rm, truncate } from "node:fs/promises";
 import { codeOf } from "../util/errors.ts";
@@ -12,7 +12,7 @@ import { explainWrite } from "../util/files.ts";
 const chunkBytes = 1 << 20;
 const newline = 10;
 
-/** Append-only writer; the file comes into being with its first line. */
+/** Append-only writer; the first line creates the file. */
 export class JsonLinesFile {
   readonly #path: string;
   #file: FileHandle | null = null;
@@ -21,7 +21,7 @@ export class JsonLinesFile {
     this.#path = path;
   }
 
-  /** For a run that goes on after `lastStep`; null starts the file anew. */
+  /** For a run that resumes after `lastStep`; null starts with an empty file. */
   static async open(path: string, lastStep: number | null): Promise<JsonLinesFile> {
     try {
       if (lastStep === null) await rm(path, { force: true });
@@ -69,7 +69,7 @@ async function keptBytes(path: string, lastStep: number): Promise<number> {
   return kept;
 }
 
-/** The step that a line begins with; null for a line that is none of ours. */
+/** The step that a line begins with; null for a line that this program did not write. */
 export function stepOfLine(line: Buffer): number | null {
   const match = /^\{"step":(\d+),/.exec(line.toString("latin1", 0, 32));
   return match === null || line.at(-1) !== closingBrace ? null : Number(match[1]);
@@ -77,24 +77,24 @@ export function stepOfLine(line: Buffer): number | null {
 
 const closingBrace = 125;
 
-/** Reads a file that grows: each line once, as soon as it is whole. */
+/** Reads a file that grows: each line once, as soon as it is complete. */
 export class LineFollower {
   readonly #path: string;
   #end = 0;
-  /** The last bytes before `#end`, by which the file is known again. */
+  /** The last bytes before `#end`: if they differ later, the file was replaced. */
   #mark: Buffer = Buffer.alloc(0);
   #running: Promise<void> | null = null;
   readonly #onReset: () => void;
   readonly #onLine: (line: Buffer, start: number) => void;
 
-  /** `onLine` gets a line without its end and where it starts; `onReset` says that all lines so far are void. */
+  /** `onLine` gets a line without its line end, and its offset; `onReset` means that all earlier lines are void. */
   constructor(path: string, { onReset, onLine }: { onReset(): void; onLine(line: Buffer, start: number): void }) {
     this.#path = path;
     this.#onReset = onReset;
     this.#onLine = onLine;
   }
 
-  /** Read what has come since the last time; a file that is not there is empty. */
+  /** Read what was appended since the last time; a missing file counts as empty. */
   async refresh(): Promise<void> {
     this.#running ??= this.#read().finally(() => {
       this.#running = null;
@@ -130,7 +130,7 @@ export class LineFollower {
   }
 }
 
-/** The bytes of a file from `start` to `end`, fewer where it is shorter. */
+/** The bytes of a file from `start` to `end`, fewer if it is shorter. */
 export async function bytesAt(file: FileHandle, start: number, end: number): Promise<Buffer> {
   const bytes = Buffer.allocUnsafe(end - start);
   let done = 0;
@@ -142,7 +142,7 @@ export async function bytesAt(file: FileHandle, start: number, end: number): Pro
   return bytes.subarray(0, done);
 }
 
-/** Open for reading; null where there is no such file. */
+/** Open for reading; null if there is no such file. */
 export async function openIfThere(path: string): Promise<FileHandle | null> {
   try {
     return await open(path, "r");
@@ -152,13 +152,13 @@ export async function openIfThere(path: string): Promise<FileHandle | null> {
   }
 }
 
-/** Hand out the lines between two offsets, without their ends, until one call returns false. */
+/** Call `onLine` with each line between two offsets, without its line end, until a call returns false. */
 async function eachLine(
   file: FileHandle,
   [from, to]: readonly [number, number],
   visit: (line: Buffer, start: number) => boolean,
 ): Promise<void> {
-  let pieces: Buffer[] = []; // the beginning of a line whose end has not come yet
+  let pieces: Buffer[] = []; // the start of a line whose end was not read yet
   let lineStart = from;
   for (let at = from; at < to; ) {
     const chunk = await bytesAt(file, at, Math.min(to, at + chunkBytes));

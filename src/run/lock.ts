@@ -3,7 +3,7 @@
  *
  * A process that was killed cannot remove its lock, so a lock whose process is gone is taken over. A process is more
  * than its number: numbers are reused, and a reboot or another container starts them again, so the lock also holds the
- * start time and the boot where the system tells them. The lock of another machine (a shared disk) counts as gone once
+ * start time and the boot id where the system has them. The lock of another machine (a shared disk) counts as gone once
  * its holder has not touched it for a minute.
  *
  * The lock appears with its whole content at once (a hard link), and replacing a dead one needs a claim that only one
@@ -19,18 +19,18 @@ import { explainWrite, temporaryName } from "../util/files.ts";
 const Owner = z.object({
   pid: z.int(),
   host: z.string(),
-  boot: z.string(), // "" where the system does not tell
-  started: z.string(), // clock ticks since boot, or "" where the system does not tell
+  boot: z.string(), // "" where the system does not have it
+  started: z.string(), // clock ticks since boot, or "" where the system does not have it
 });
 type Owner = z.infer<typeof Owner>;
 
 const touchEveryMs = 10_000;
 const silentAfterMs = 60_000;
 
-/** A lock that is held; `release` gives the folder free. */
+/** A lock that this process holds, until `release`. */
 export type Lock = { release(): Promise<void> };
 
-/** Take the lock at `path`, or say which process has it. */
+/** Take the lock at `path`; if another process has it, the error names that process. */
 export async function takeLock(path: string, dir: string, key = "trainer.default_local_dir"): Promise<Lock> {
   const mine: Owner = { pid: process.pid, host: hostname(), boot: await bootId(), started: await startOf(process.pid) };
   try {
@@ -40,7 +40,7 @@ export async function takeLock(path: string, dir: string, key = "trainer.default
   }
   const touch = setInterval(() => {
     const now = new Date();
-    utimes(path, now, now).catch(() => {}); // a missed touch matters to other machines only, and only after many
+    utimes(path, now, now).catch(() => {}); // one missed touch is harmless: only other machines look, and only after a minute
   }, touchEveryMs);
   touch.unref();
   return {
@@ -52,7 +52,7 @@ export async function takeLock(path: string, dir: string, key = "trainer.default
   };
 }
 
-/** Make the file with our name in it, unless it exists. */
+/** Create the file with our process in it, unless it exists. */
 async function claim(path: string, mine: Owner): Promise<boolean> {
   const temporary = temporaryName(path);
   const text = `${JSON.stringify(mine)}\n`;
@@ -61,7 +61,7 @@ async function claim(path: string, mine: Owner): Promise<boolean> {
     await link(temporary, path);
     return true;
   } catch (error) {
-    // ENOENT: the holder of the folder cleared our temporary file away. The next round will find its lock.
+    // ENOENT: the holder of the folder removed our temporary file. The next try will find its lock.
     if (codeOf(error) === "EEXIST" || codeOf(error) === "ENOENT") return false;
     if (!noHardLinks.has(codeOf(error))) throw error;
     return await writeFile(path, text, { flag: "wx" }).then(
@@ -81,7 +81,7 @@ const noHardLinks = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK
 /** What is locked, and the key that chooses it, for messages. */
 type Locked = { readonly dir: string; readonly key: string };
 
-/** Put our name in place of a dead holder's; false means: look again. */
+/** Replace the lock of a process that is gone; false means: try again. */
 async function replaceDead(path: string, mine: Owner, locked: Locked): Promise<boolean> {
   const holder = await read(path);
   if (holder === null) return false;
@@ -92,7 +92,7 @@ async function replaceDead(path: string, mine: Owner, locked: Locked): Promise<b
     if (claimant !== null && !(await isAlive(claimant, right, mine))) await rm(right, { force: true });
     return false;
   }
-  // Whoever holds the right is the only one who may replace this holder; it may have been replaced before we got it.
+  // Only the owner of this claim may replace the holder. The holder may have been replaced before we got the claim.
   const still = await read(path);
   if (still === null || !isSame(still, holder)) {
     await rm(right, { force: true });
@@ -102,7 +102,7 @@ async function replaceDead(path: string, mine: Owner, locked: Locked): Promise<b
   return true;
 }
 
-/** The owner named in a lock; an unreadable lock names a process that is nobody; null when there is no lock. */
+/** The owner named in a lock; for an unreadable lock one that no process matches; null if there is no lock. */
 async function read(path: string): Promise<Owner | null> {
   let text: string;
   try {

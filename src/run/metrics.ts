@@ -1,8 +1,8 @@
 /**
  * metrics.jsonl: one `{"step": n, "data": {name: number}}` per line, appended.
  *
- * A run that was killed and resumed has the same file as one that was not, but for the timings (json-lines.ts cuts it
- * back). JSON has no NaN and no infinity: such a value is written as `null`, which a reader gets back as NaN.
+ * A run that was killed and resumed has the same file as one that was not, except for the timings (json-lines.ts cuts
+ * it back). JSON has no NaN and no infinity: such a value is written as `null`, which a reader gets back as NaN.
  */
 import { readFile } from "node:fs/promises";
 import { z } from "zod";
@@ -17,10 +17,7 @@ const Line = z.object({
 /** The metrics of one step. */
 export type Metrics = Readonly<Record<string, number>>;
 
-/** What the clock and the machine decide: the only metrics in which two runs of one config may differ. */
-export const isTiming = (name: string): boolean => name.startsWith("timing_") || name.startsWith("perf/");
-
-/** The whole lines of a run's metrics, in the order they were logged. */
+/** The complete lines of a run's metrics, in the order they were logged. */
 export async function readMetrics(dir: string): Promise<{ step: number; data: Metrics }[]> {
   return lines(await bytesOf(metricsPath(dir))).map(({ step, data }) => ({
     step,
@@ -37,7 +34,7 @@ async function bytesOf(path: string): Promise<Buffer> {
   }
 }
 
-/** The lines up to the first that is not whole. */
+/** The lines before the first incomplete one. */
 function lines(bytes: Buffer): z.infer<typeof Line>[] {
   const found: z.infer<typeof Line>[] = [];
   for (let start = 0; ; ) {

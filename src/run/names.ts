@@ -1,16 +1,19 @@
 /**
- * The names of everything in a run folder. No other room spells them.
+ * The names of everything in a run folder. Other rooms take them from here and never write them out.
  *
  *   config.json                            the resolved config
  *   metrics.jsonl                          one {"step": n, "data": {name: number}} per line
  *   rollouts.jsonl                         some prompts with their responses, see rollouts.ts
- *   log.txt                                what the program said
- *   global_step_N/                         one checkpoint; state.json inside it is everything that is not weights
- *   latest_checkpointed_iteration.txt      N of the checkpoint to go on from
+ *   log.txt                                the messages of the program
+ *   global_step_N/                         one checkpoint
+ *     state.json                           everything that is not weights: loader, random numbers, KL controller
+ *     actor/, critic/, reward/             one trained model each, as a Hugging Face folder
+ *       optimizer/                         the state of its optimizer
+ *   latest_checkpointed_iteration.txt      N of the checkpoint to resume from
  *   best/                                  the actor with the best value of `trainer.best_metric`, and best.json
- *   skipped_step_N/                        what a step without a finite gradient was computed from
- *   rollout_weights/                       weights on their way to servers that sample, while the run goes on
- *   run.lock                               who is writing here
+ *   skipped_step_N/                        the batch of a step whose gradient was not finite, and batch.json
+ *   rollout_weights/                       weights for servers that sample, replaced while the run goes on
+ *   run.lock                               the process that writes here
  */
 import { basename, join } from "node:path";
 
@@ -25,6 +28,20 @@ export const rolloutWeightsPath = (dir: string): string => join(dir, "rollout_we
 export const lockPath = (dir: string): string => join(dir, "run.lock");
 export const checkpointPath = (dir: string, step: number): string => join(dir, `global_step_${step}`);
 export const statePath = (checkpoint: string): string => join(checkpoint, "state.json");
+/** What a best actor or a skipped batch is, inside its folder. */
+export const bestInfoPath = (best: string): string => join(best, "best.json");
+export const skippedInfoPath = (skipped: string): string => join(skipped, "batch.json");
+
+/** The models that a checkpoint may hold, in the order in which one is chosen when nobody names one. */
+export const trainedRoles = ["actor", "reward", "critic"] as const;
+export type TrainedRole = (typeof trainedRoles)[number];
+
+/** The model folder of a role in a checkpoint. */
+export const roleDir = (checkpoint: string, role: TrainedRole): string => join(checkpoint, role);
+export const actorDir = (checkpoint: string): string => roleDir(checkpoint, "actor");
+export const criticDir = (checkpoint: string): string => roleDir(checkpoint, "critic");
+/** The optimizer's folder in the folder of a role. */
+export const optimizerDir = (role: string): string => join(role, "optimizer");
 
 /** The step of a path that ends in `global_step_N`, or null. */
 export function stepOf(path: string): number | null {
@@ -32,5 +49,5 @@ export function stepOf(path: string): number | null {
   return match === null ? null : Number(match[1]);
 }
 
-/** Whether a killed writer left this entry: see `temporaryName` in util/files. */
+/** Whether a writer that was killed left this entry: see `temporaryName` in util/files. */
 export const isLeftover = (name: string): boolean => /^\..+\.[0-9a-f]{8}\.tmp$/.test(name);

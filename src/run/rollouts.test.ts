@@ -52,7 +52,7 @@ async function opened(): Promise<RolloutsReader> {
   return reader;
 }
 
-test("what a run logs is read back, numbers to five digits, what is not finite as null", async () => {
+test("what a run logs is read back: numbers with five digits, and null for one that is not finite", async () => {
   await inRun(async (run) => {
     await run.logRollouts(1, "val", [group("b")]);
     await run.logRollouts(1, "train", [group("a"), { ...group("c"), truth: undefined }]);
@@ -73,12 +73,57 @@ test("what a run logs is read back, numbers to five digits, what is not finite a
         logprobs: [-0.12346, -12.346],
         advantages: [0.5, null],
         entropy: [1e-9, null],
+        turns: [{ role: "assistant", start: 0, end: 2 }],
       },
-      { response: "", tokens: [], logprobs: [], score: null, extra: {} },
+      {
+        response: "",
+        tokens: [],
+        logprobs: [],
+        score: null,
+        extra: {},
+        turns: [{ role: "assistant", start: 0, end: 0 }],
+      },
     ],
   });
   expect(second?.truth).toBeNull();
   expect(await reader.read("train", 2)).toBeNull();
+});
+
+describe("an episode of several turns", () => {
+  const turns = [
+    { role: "assistant", start: 0, end: 2, finish_reason: "tool_calls", reward: 0.5 },
+    { role: "tool", start: 2, end: 3 },
+    { role: "assistant", start: 3, end: 4, finish_reason: "stop", reward: null },
+  ];
+  const episode = {
+    response: "ab = 7",
+    tokens: ["a", "b", " = ", "7"],
+    logprobs: [-1, -2, 0, -3],
+    score: 1,
+    extra: {},
+  };
+  const logged = async (own: Partial<NewGroup["episodes"][number]>) => {
+    await inRun((run) => run.logRollouts(1, "train", [{ ...group("a"), episodes: [{ ...episode, ...own }] }]));
+    return (await (await opened()).read("train", 1))?.groups[0]?.episodes[0];
+  };
+
+  test("is read back with its turns and with the tokens that the policy drew", async () => {
+    expect(await logged({ turns, drawn: Uint8Array.of(1, 1, 0, 1) })).toEqual({
+      ...episode,
+      turns,
+      drawn: [1, 1, 0, 1],
+    });
+  });
+
+  test("with one turn, all of it drawn, is written as a line without turns", async () => {
+    const turn = { role: "assistant", start: 0, end: 4 };
+    expect(await logged({ turns: [turn], drawn: [1, 1, 1, 1] })).toEqual({ ...episode, turns: [turn] });
+    const withTurns = await readFile(path, "utf8");
+    expect(withTurns).not.toMatch(/turns|drawn/);
+    await rm(path);
+    await logged({});
+    expect(await readFile(path, "utf8")).toBe(withTurns);
+  });
 });
 
 test("a resumed run has no rollouts after the step it goes on from", async () => {
@@ -124,7 +169,7 @@ describe("the reader", () => {
     expect([reader.version, reader.unreadable]).toEqual([0, 0]);
   });
 
-  test("passes over lines that are none of ours, and says how many", async () => {
+  test("leaves out lines that it cannot read, and counts them", async () => {
     await writeFile(
       path,
       `${line(1)}\0\0\n[]\n{"step":2,"kind":"other","groups":[]}\n{"step":3,"kind":"val"\n${line(4)}`,
@@ -134,7 +179,7 @@ describe("the reader", () => {
     expect(reader.unreadable).toBe(4);
   });
 
-  test("gives null for a line that begins well and cannot be read", async () => {
+  test("gives null for a line whose start is right and whose rest cannot be read", async () => {
     await writeFile(path, `{"step":1,"kind":"train","groups":[{"prompt":7}]}\n{"step":2,"kind":"train",}\n${line(3)}`);
     const reader = await opened();
     expect(await Promise.all([1, 2, 3].map((step) => reader.read("train", step)))).toEqual([

@@ -5,10 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { isTiming } from "../../test/timings.ts";
 import { UserError } from "../util/errors.ts";
 import { info, setLevel } from "../util/log.ts";
 import { Random } from "../util/random.ts";
-import { isTiming, readMetrics } from "./metrics.ts";
+import { readMetrics } from "./metrics.ts";
 import { claimRun, type Run, type RunOptions } from "./run.ts";
 
 let root: string;

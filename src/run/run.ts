@@ -1,14 +1,14 @@
 /**
  * The run folder, held by one process.
  *
- * Claiming it finds where training starts and changes nothing, so that whatever turns out to be wrong (weights, data,
- * device) costs an earlier run no byte. `begin` then brings the folder to that moment: the pointer names the start, and
- * metrics and rollouts end at its step. From then on the order is: log what step N did, then save checkpoint N. A kill
- * between the two repeats step N; the other order would lose its metrics.
+ * Claiming it finds where training starts and changes nothing. So an error before `begin` (in weights, data or device)
+ * leaves the files of an earlier run as they were. `begin` then sets the folder to the start: the pointer names it, and
+ * metrics and rollouts end at its step. From then on, step N is first logged and then checkpoint N is saved. If the
+ * process is killed between the two, step N is repeated; the other order would lose its metrics.
  */
 import { closeSync, openSync, writeSync } from "node:fs";
 import { mkdir, rmdir, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
 import { writeFolder } from "../util/folders.ts";
@@ -27,11 +27,21 @@ import { JsonLinesFile } from "./json-lines.ts";
 import type { Lock } from "./lock.ts";
 import { takeLock } from "./lock.ts";
 import type { Metrics } from "./metrics.ts";
-import { bestPath, configPath, lockPath, logPath, metricsPath, rolloutsPath, skippedPath } from "./names.ts";
+import {
+  bestInfoPath,
+  bestPath,
+  configPath,
+  lockPath,
+  logPath,
+  metricsPath,
+  rolloutsPath,
+  skippedInfoPath,
+  skippedPath,
+} from "./names.ts";
 import { type NewGroup, type RolloutKind, rolloutRecord } from "./rollouts.ts";
 
 export type RunOptions = {
-  /** `trainer.resume_mode`; auto goes on from the latest checkpoint if there is one. */
+  /** `trainer.resume_mode`; auto resumes from the latest checkpoint if there is one. */
   readonly resumeMode?: ResumeMode;
   /** `trainer.resume_from_path`, for the mode `resume_path`. */
   readonly resumeFromPath?: string | null;
@@ -66,14 +76,14 @@ type Claimed = {
   readonly keep: number | null;
   readonly resumeMode: ResumeMode;
   readonly lock: Lock;
-  /** The topmost folder that claiming made; undefined when `dir` was there. */
+  /** The topmost folder that claiming created; undefined if `dir` existed before. */
   readonly created: string | undefined;
 };
 
-/** A run folder that this process holds; `close` gives it free, and takes it away again if nothing ever began in it. */
-export class RunClaim {
+/** A run folder that this process holds. `close` releases it, and removes it if no run was started in it. */
+class RunClaim {
   readonly dir: string;
-  /** What training goes on from; null at the very beginning. */
+  /** The checkpoint to resume from; null for a new run. */
   readonly start: Checkpoint | null;
   readonly #claimed: Claimed;
   #run: Run | null = null;
@@ -84,12 +94,12 @@ export class RunClaim {
     this.#claimed = claimed;
   }
 
-  /** Bring the folder to the start and open it for writing. */
+  /** Set the folder to the start and open it for writing. */
   async begin(config: unknown): Promise<Run> {
     const { dir, start, keep, resumeMode } = this.#claimed;
     try {
       await pointAt(dir, start);
-      // A kill may have come between a save and its deletions. Starting over deletes nothing before the first save.
+      // The process may have been killed between a save and its deletions. A run that starts over deletes nothing before its first save.
       if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
       await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
       const metrics = await JsonLinesFile.open(metricsPath(dir), start?.step ?? null);
@@ -119,7 +129,7 @@ async function removeEmpty(from: string, to: string): Promise<void> {
   for (let path = resolve(from); path.startsWith(top); path = dirname(path)) {
     const isGone = await rmdir(path).then(
       () => true,
-      () => false, // something is in it: not ours to remove
+      () => false, // it is not empty, so it is not removed
     );
     if (!isGone) return;
   }
@@ -154,7 +164,7 @@ export class Run {
     await this.#parts.metrics.append(step, { data });
   }
 
-  /** Append prompts of a step with their responses, for people to look at: the caller bounds how many. */
+  /** Append prompts of a step with their responses, for people to look at; the caller limits how many. */
   async logRollouts(step: number, kind: RolloutKind, groups: readonly NewGroup[]): Promise<void> {
     this.#checkOrder(step);
     await this.#parts.rollouts.append(step, rolloutRecord(kind, groups));
@@ -167,41 +177,41 @@ export class Run {
 
   /** Save a checkpoint: `write` fills a folder with weights and optimizer, `state` is everything else. */
   async saveCheckpoint(step: number, write: (dir: string) => Promise<void>, state: unknown): Promise<void> {
-    // A checkpoint never stands for steps whose lines a power cut can take.
+    // Flush first: a power cut after the checkpoint must not lose the lines of its steps.
     await Promise.all([this.#parts.metrics.sync(), this.#parts.rollouts.sync()]);
     await saveCheckpoint(this.dir, step, { write, state });
     this.#savedStep = step;
     if (this.#parts.keep !== null) await prune(this.dir, this.#parts.keep);
   }
 
-  /** Keep a model beside the checkpoints, in the place of the best so far; `about` says which and why. */
+  /** Save a model as the best so far, replacing the last one; `about` says which step it is of, and why. */
   async saveBest(write: (dir: string) => Promise<void>, about: unknown): Promise<void> {
-    await this.#saveBeside(bestPath(this.dir), "best.json", { write, about });
+    await this.#saveBeside(bestPath(this.dir), bestInfoPath, { write, about });
   }
 
-  /** Keep what a step that went wrong was computed from; returns the folder. */
+  /** Save the batch of a step whose update was skipped; returns the folder. */
   async saveSkipped(step: number, write: (dir: string) => Promise<void>, about: unknown): Promise<string> {
     const target = skippedPath(this.dir, step);
-    await this.#saveBeside(target, "batch.json", { write, about });
+    await this.#saveBeside(target, skippedInfoPath, { write, about });
     return target;
   }
 
   async #saveBeside(
     target: string,
-    name: string,
+    infoPath: (folder: string) => string,
     { write, about }: { write: (dir: string) => Promise<void>; about: unknown },
   ): Promise<void> {
     try {
       await writeFolder(target, async (dir) => {
         await write(dir);
-        await writeFile(join(dir, name), `${JSON.stringify(about)}\n`);
+        await writeFile(infoPath(dir), `${JSON.stringify(about)}\n`);
       });
     } catch (error) {
       throw explainSave(target, error);
     }
   }
 
-  /** The checkpoint that `auto` would go on from now. */
+  /** The checkpoint that `auto` would resume from now. */
   async latest(): Promise<Checkpoint | null> {
     return await latestCheckpoint(this.dir);
   }
@@ -221,7 +231,7 @@ function mirrorLog(dir: string): () => void {
     try {
       writeSync(file, `${new Date().toISOString()} ${line}\n`);
     } catch (error) {
-      stop(); // losing the log is no reason to lose the run
+      stop(); // the run goes on without the log
       warn(`${path} is no longer written: ${messageOf(error)}`);
     }
   });

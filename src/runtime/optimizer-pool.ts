@@ -5,6 +5,7 @@
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
+import { siblingModule } from "../util/sibling-module.ts";
 import { type AdamW, countPieces, doShare, normOf, type Work } from "./optimizer.ts";
 import type { Arena } from "./vectors.ts";
 
@@ -39,8 +40,7 @@ export class OptimizerPool {
   }
 
   async #ask(index: number, work: Work): Promise<number[]> {
-    const file = import.meta.url.endsWith(".ts") ? "./optimizer-thread.ts" : "./optimizer-thread.js";
-    this.#workers[index] ??= new Worker(new URL(file, import.meta.url));
+    this.#workers[index] ??= new Worker(siblingModule("optimizer-thread", import.meta.url));
     const worker = this.#workers[index];
     worker.postMessage(work);
     const [answer] = await once(worker, "message"); // an `error` of the thread rejects

@@ -34,7 +34,7 @@ function kernelsOf({ memories: { weight, grad, first, second } }: Arena): Kernel
 }
 
 /** What one of several threads does: block `index` of `of` equal blocks of pieces. */
-export type Share = { readonly index: number; readonly of: number };
+type Share = { readonly index: number; readonly of: number };
 const all: Share = { index: 0, of: 1 };
 
 /** Calls are cut into pieces: for sharing, and so that the code can be replaced by its optimised form early on. */

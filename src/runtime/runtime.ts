@@ -8,6 +8,7 @@ import { Worker } from "node:worker_threads";
 import type { Bindings } from "../graph/shape.ts";
 import type { Program } from "../onnx/emit.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { siblingModule } from "../util/sibling-module.ts";
 import type { Device } from "./devices.ts";
 import type { AdamW } from "./optimizer.ts";
 import type { Arrays, BoundGroup, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
@@ -49,8 +50,7 @@ export class Runtime {
       copyMode: options.copyMode ?? "zero-copy",
       isClosing: this.#isClosing,
     };
-    const file = import.meta.url.endsWith(".ts") ? "./thread.ts" : "./thread.js";
-    this.#worker = new Worker(new URL(file, import.meta.url), { workerData: settings });
+    this.#worker = new Worker(siblingModule("thread", import.meta.url), { workerData: settings });
     this.#worker.on("message", (reply: Reply) => this.#settle(reply));
     this.#worker.on("error", (error) => this.#fail(explainDeath(error)));
     this.#worker.on("exit", (code) => this.#fail(new Error(`the engine thread ended (exit code ${code})`)));

@@ -17,9 +17,9 @@ import { OptimizerPool } from "./optimizer-pool.ts";
 import type { Arena } from "./vectors.ts";
 import { type CopyMode, runInto } from "./zero-copy.ts";
 
-export type Numbers = Float32Array | Int32Array;
+type Numbers = Float32Array | Int32Array;
 export type Arrays = Readonly<Record<string, Numbers>>;
-export type RunRequest = {
+type RunRequest = {
   readonly session: number;
   readonly bindings: Bindings;
   /** Arrays by the name of the input or output they serve; those of `groups` need not be sent again. */
@@ -53,7 +53,7 @@ type Loaded = { readonly session: InferenceSession; readonly program: Program };
 env.logLevel = "fatal"; // what goes wrong is thrown, and said once by whoever catches it
 
 /** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
-export function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
+function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
   const sessions: Loaded[] = [];
   const byHash = new Map<string, number>();
   const groups = new Map<number, Arrays>();

@@ -10,10 +10,10 @@ import { callPython, declareGlobals, TemplateRaised } from "./template-globals.t
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** A part of a message's content: `{ type: "text", text }`, an image, … */
-export type ContentPart = { readonly type: string; readonly text?: string; readonly [key: string]: unknown };
+type ContentPart = { readonly type: string; readonly text?: string; readonly [key: string]: unknown };
 
 /** A call in OpenAI's form; templates also take one without the `function` around it. */
-export type ToolCall = { readonly [key: string]: unknown };
+type ToolCall = { readonly [key: string]: unknown };
 
 /** One message; fields beyond these are passed to the template as they are. */
 export type Message = {

@@ -31,7 +31,7 @@ type Part = {
   readonly prepend_scheme?: string;
 };
 
-export type ModelJson = {
+type ModelJson = {
   readonly type?: string;
   readonly vocab: Readonly<Record<string, number>> | readonly (readonly [string, number])[];
   readonly unk_token?: string | null;

@@ -1,8 +1,8 @@
 /**
- * A file that only grows, in whole pieces: each is written where the last whole one ended.
+ * A file that only grows, in complete pieces: each is written where the last complete one ended.
  *
- * A piece that the disk took half of is thus written over when it is tried again, and readers never see its beginning
- * twice. One process writes; nothing is flushed to the disk, because a tracker's file can be made again.
+ * If the disk took only half of a piece, the next try overwrites that half, so readers never see it twice. One process
+ * writes. Nothing is flushed to the disk, because a tracker's file can be written again.
  */
 import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -20,7 +20,7 @@ export class AppendFile {
     this.#end = end;
   }
 
-  /** Open a file that begins with `kept`, whatever was there. */
+  /** Open a file that starts with `kept`, whatever was in it before. */
   static async create(path: string, kept: Uint8Array): Promise<AppendFile> {
     try {
       await mkdir(dirname(path), { recursive: true });
@@ -38,7 +38,7 @@ export class AppendFile {
     return this.#end;
   }
 
-  /** Write a piece behind the last whole one. */
+  /** Write a piece after the last complete one. */
   async append(piece: Uint8Array): Promise<void> {
     for (let done = 0; done < piece.length; ) {
       const { bytesWritten } = await this.#file.write(piece, done, piece.length - done, this.#end + done);

@@ -1,12 +1,12 @@
 /**
- * The table that a terminal shows while a run goes on: the metrics to watch, each with its last value and its course.
+ * The table that a terminal shows during a run: the metrics to watch, each with its last value and a sparkline.
  *
- * At most twelve lines, in as many columns as the terminal has room for; where lines are short, the metrics further
- * down in `watched` give way. What is not shown is in metrics.jsonl; the first line has the count, room permitting. A pure
- * function of the courses, so that every width is a unit test.
+ * At most twelve lines, in as many columns as fit in the terminal; if there is too little room, the last metrics of
+ * `watched` are left out. They are still in metrics.jsonl; the first line counts them if there is room for it. A pure
+ * function of the series, so that every width is a unit test.
  */
 import { formatCount, formatSeconds } from "../util/format.ts";
-import type { Course } from "./course.ts";
+import type { MetricSeries } from "./series.ts";
 import { fitEnd, printable, textWidth } from "./text-width.ts";
 
 const MAX_LINES = 12;
@@ -20,7 +20,7 @@ const GAP = 2;
 /** Groups in the order they are shown. */
 const groups = ["val", "train", "critic", "actor", "response", "sampler"] as const;
 
-/** What is worth a place, the most telling first; the shown name is the part in brackets. */
+/** The metrics to show, the most important first; the shown name is the part in parentheses. */
 const watched: readonly (readonly [group: (typeof groups)[number], pattern: RegExp])[] = [
   ["critic", /^critic\/(score\/mean)$/],
   ["val", /^val-core\/(.*\/mean@\d+)$/],
@@ -47,16 +47,16 @@ const watched: readonly (readonly [group: (typeof groups)[number], pattern: RegE
   ["train", /^train\/((?:chosen|rejected)_score)$/],
 ];
 
-type Shown = { readonly group: string; readonly label: string; readonly course: Course };
+type Shown = { readonly group: string; readonly label: string; readonly series: MetricSeries };
 
-export type TableView = {
+type TableView = {
   readonly step: number;
   readonly totalSteps: number;
   readonly columns: number;
   readonly hasColor: boolean;
 };
 
-/** The names of the metrics to watch, the most telling first. */
+/** The names of the metrics to watch, the most important first. */
 export function watchedNames(names: Iterable<string>): string[] {
   return rank(names).map(({ name }) => name);
 }
@@ -69,21 +69,21 @@ function rank(names: Iterable<string>): { name: string; group: string; label: st
       return label === undefined ? [] : [{ name, group, label: printable(label) }];
     }),
   );
-  const firsts = new Map(found.map((it) => [it.name, it] as const).reverse()); // a name that fits twice stands at its first place
+  const firsts = new Map(found.map((it) => [it.name, it] as const).reverse()); // a name that matches twice counts at its first place
   return found.filter((it) => firsts.get(it.name) === it);
 }
 
 /** The lines of the table. */
-export function tableLines(courses: ReadonlyMap<string, Course>, view: TableView): string[] {
-  const ranked = rank(courses.keys()).map(({ name, group, label }): Shown => {
-    return { group, label, course: courses.get(name)! };
+export function tableLines(seriesByName: ReadonlyMap<string, MetricSeries>, view: TableView): string[] {
+  const ranked = rank(seriesByName.keys()).map(({ name, group, label }): Shown => {
+    return { group, label, series: seriesByName.get(name)! };
   });
-  const timing = timingLine(courses, view);
+  const timing = timingLine(seriesByName, view);
   const room = MAX_LINES - 1 - timing.length;
   for (let count = ranked.length; count >= 0; count--) {
     const rows = groupLines(ranked.slice(0, count), view);
     if (rows.length > room) continue;
-    return [headLine(courses, view, courses.size - count), ...rows, ...timing];
+    return [headLine(seriesByName, view, seriesByName.size - count), ...rows, ...timing];
   }
   return [];
 }
@@ -94,10 +94,10 @@ function groupLines(shown: readonly Shown[], { columns, hasColor }: TableView): 
   const perLine = Math.max(1, Math.floor((columns - 1 - LABEL + GAP) / (cellWithout + 1 + MIN_SPARK + GAP)));
   const perCell = Math.floor((columns - 1 - LABEL + GAP) / perLine) - GAP;
   const spark = Math.min(MAX_SPARK, perCell - cellWithout - 1);
-  const cell = ({ label, course }: Shown): string => {
-    const value = figure(course.last).padStart(VALUE);
-    const sparkline = spark < 1 ? "" : ` ${paint("36", course.sparkline(spark).padEnd(spark), hasColor)}`;
-    return `${fitEnd(label, NAME)} ${paint(Number.isFinite(course.last) ? "1" : "31;1", value, hasColor)}${sparkline}`;
+  const cell = ({ label, series }: Shown): string => {
+    const value = figure(series.last).padStart(VALUE);
+    const sparkline = spark < 1 ? "" : ` ${paint("36", series.sparkline(spark).padEnd(spark), hasColor)}`;
+    return `${fitEnd(label, NAME)} ${paint(Number.isFinite(series.last) ? "1" : "31;1", value, hasColor)}${sparkline}`;
   };
   return groups.flatMap((group) => {
     const cells = shown.filter((it) => it.group === group).map(cell);
@@ -108,11 +108,11 @@ function groupLines(shown: readonly Shown[], { columns, hasColor }: TableView): 
   });
 }
 
-/** Where we are, how fast, and how much more there is to read. */
-function headLine(courses: ReadonlyMap<string, Course>, view: TableView, notInRows: number): string {
+/** The step, the speed, and how many metrics are not shown. */
+function headLine(seriesByName: ReadonlyMap<string, MetricSeries>, view: TableView, notInRows: number): string {
   const { step, totalSteps, columns, hasColor } = view;
-  const seconds = courses.get("timing_s/step")?.last;
-  const throughput = courses.get("perf/throughput")?.last;
+  const seconds = seriesByName.get("timing_s/step")?.last;
+  const throughput = seriesByName.get("perf/throughput")?.last;
   const speed = [
     ...(seconds === undefined ? [] : [`${duration(seconds)} per step`]),
     ...(throughput === undefined ? [] : [`${formatCount(throughput)} tokens/s`]),
@@ -123,15 +123,15 @@ function headLine(courses: ReadonlyMap<string, Course>, view: TableView, notInRo
   return paint("1", parts.join(" · "), hasColor);
 }
 
-function timingLine(courses: ReadonlyMap<string, Course>, { columns, hasColor }: TableView): string[] {
-  const parts = timingParts(courses, columns - 1 - LABEL);
+function timingLine(seriesByName: ReadonlyMap<string, MetricSeries>, { columns, hasColor }: TableView): string[] {
+  const parts = timingParts(seriesByName, columns - 1 - LABEL);
   return parts.length === 0 ? [] : [paint("2", "time".padEnd(LABEL), hasColor) + parts.join(" · ")];
 }
 
-/** What the time of the step went into, the longest first, as many as ` · ` between them leaves room for. */
-export function timingParts(courses: ReadonlyMap<string, Course>, width: number): string[] {
-  const step = courses.get("timing_s/step")?.last ?? 0;
-  const sections = [...courses]
+/** The phases of a step with their times, the longest first, as many as fit with ` · ` between them. */
+export function timingParts(seriesByName: ReadonlyMap<string, MetricSeries>, width: number): string[] {
+  const step = seriesByName.get("timing_s/step")?.last ?? 0;
+  const sections = [...seriesByName]
     .filter(([name, { last }]) => name.startsWith("timing_s/") && name !== "timing_s/step" && last > 0)
     .map(([name, { last }]) => ({ name: printable(name.slice("timing_s/".length)), share: last / step }))
     .sort((a, b) => b.share - a.share);

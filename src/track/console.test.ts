@@ -9,7 +9,7 @@ import { metricsPath } from "../run/names.ts";
 import { info } from "../util/log.ts";
 import { openConsole } from "./console.ts";
 import { figure, tableLines, watchedNames } from "./console-table.ts";
-import { Course } from "./course.ts";
+import { MetricSeries } from "./series.ts";
 import { textWidth } from "./text-width.ts";
 import type { Screen, TrackContext } from "./tracker.ts";
 
@@ -45,25 +45,25 @@ function metricsOf(step: number): Record<string, number> {
   return Object.fromEntries(names.map((name, i) => [name, (step * (i + 1)) / 7]));
 }
 
-function coursesOf(steps: number, metrics = metricsOf): Map<string, Course> {
-  const courses = new Map<string, Course>();
+function seriesOf(steps: number, metrics = metricsOf): Map<string, MetricSeries> {
+  const seriesByName = new Map<string, MetricSeries>();
   for (let step = 1; step <= steps; step++) {
     for (const [name, value] of Object.entries(metrics(step))) {
-      const course = courses.get(name) ?? new Course();
-      course.add(value);
-      courses.set(name, course);
+      const series = seriesByName.get(name) ?? new MetricSeries();
+      series.add(value);
+      seriesByName.set(name, series);
     }
   }
-  return courses;
+  return seriesByName;
 }
 
 describe("the table", () => {
-  const courses = coursesOf(50);
+  const seriesByName = seriesOf(50);
   const view = { step: 50, totalSteps: 100, columns: 80, hasColor: false };
 
   test("fits every width from 40 columns on in at most twelve lines", () => {
     for (let columns = 40; columns <= 240; columns++) {
-      const lines = tableLines(courses, { ...view, columns });
+      const lines = tableLines(seriesByName, { ...view, columns });
       expect(lines.length).toBeLessThanOrEqual(12);
       for (const line of lines) expect(textWidth(line), line).toBeLessThan(columns);
     }
@@ -71,7 +71,7 @@ describe("the table", () => {
 
   test("shows the score and the validation however narrow it is", () => {
     for (const columns of [40, 60, 80, 200]) {
-      const shown = tableLines(courses, { ...view, columns }).join("\n");
+      const shown = tableLines(seriesByName, { ...view, columns }).join("\n");
       expect(shown).toContain("score/mean");
       expect(shown).toContain("mean@8");
     }
@@ -79,26 +79,26 @@ describe("the table", () => {
 
   test("says how many metrics it leaves out", () => {
     for (const columns of [80, 120, 200]) {
-      const [head = "", ...rows] = tableLines(courses, { ...view, columns });
+      const [head = "", ...rows] = tableLines(seriesByName, { ...view, columns });
       const hidden = Number(/(\d+) more in metrics\.jsonl/.exec(head)?.[1]);
       const cells = rows
         .filter((row) => !row.startsWith("time"))
         .join(" ")
         .match(/[▁▂▃▄▅▆▇█]+/g);
-      expect((cells?.length ?? 0) + 2).toBe(courses.size - hidden); // the time of a step and tokens/s are in the head
+      expect((cells?.length ?? 0) + 2).toBe(seriesByName.size - hidden); // the time of a step and tokens/s are in the head
     }
   });
 
   test("with colour is the same text", () => {
-    const coloured = tableLines(courses, { ...view, hasColor: true });
+    const coloured = tableLines(seriesByName, { ...view, hasColor: true });
     expect(coloured.join("")).toContain("\x1b[");
     expect(coloured.map(stripVTControlCharacters)).toEqual(
-      tableLines(courses, view).map((line) => expect.stringContaining(line.trimEnd())),
+      tableLines(seriesByName, view).map((line) => expect.stringContaining(line.trimEnd())),
     );
   });
 
   test("has no room for a name that would steer the terminal", () => {
-    const evil = coursesOf(3, (step) => ({
+    const evil = seriesOf(3, (step) => ({
       "val-core/\x1b[2J/acc/mean@1": step,
       "timing_s/step": 1,
       "timing_s/\x07": 1,
@@ -107,7 +107,7 @@ describe("the table", () => {
   });
 
   test("lists a metric once, the most telling first", () => {
-    const names = watchedNames(courses.keys());
+    const names = watchedNames(seriesByName.keys());
     expect(new Set(names).size).toBe(names.length);
     expect(names[0]).toBe("critic/score/mean");
   });
@@ -125,9 +125,9 @@ test("a figure takes at most seven characters and is near its value", () => {
 
 describe("a sparkline", () => {
   const lineOf = (values: readonly number[], width = 8) => {
-    const course = new Course();
-    for (const value of values) course.add(value);
-    return course.sparkline(width);
+    const series = new MetricSeries();
+    for (const value of values) series.add(value);
+    return series.sparkline(width);
   };
 
   test("rises with its values and holds the whole run, however long", () => {
@@ -263,7 +263,7 @@ describe("the console", () => {
     expect(terminal.lines.find((line) => line.startsWith("time"))).toMatch(/^time +gen 50%$/);
   });
 
-  test("of a resumed run shows the whole course, without the steps that are taken again", async () => {
+  test("of a resumed run shows the whole series, without the steps that are repeated", async () => {
     for (let step = 1; step <= 7; step++) {
       await appendFile(metricsPath(dir), `${JSON.stringify({ step, data: { "critic/score/mean": step } })}\n`);
     }

@@ -1,18 +1,18 @@
 /**
- * What a person sees of the metrics: in a terminal a panel that is redrawn in place, elsewhere a line now and then, a
- * table at the end and validation samples as they come; or verl's line per step on stdout.
+ * The metrics for people: in a terminal a panel that is redrawn in place; elsewhere a line from time to time, a table at
+ * the end, and validation samples as they come; or verl's line per step on stdout.
  *
- * The panel stands right above the live line of util/log. When other lines were printed since, or the window became
- * narrower, it is drawn anew below them and the old one scrolls away. The run's log has the lines in every case.
+ * The panel is directly above the live line of util/log. If other lines were printed since, or the window became
+ * narrower, it is drawn again below them and the old one scrolls away. The run's log has the lines in every case.
  */
 import type { Metrics } from "../run/metrics.ts";
 import { formatCount } from "../util/format.ts";
 import { aboveStatus, info, printedLines, record } from "../util/log.ts";
 import { TimeLeft } from "../util/time-left.ts";
 import { figure, tableLines, watchedNames } from "./console-table.ts";
-import { Course } from "./course.ts";
 import { panelLines } from "./panel.ts";
 import type { Sample } from "./samples.ts";
+import { MetricSeries } from "./series.ts";
 import { printable, wrap } from "./text-width.ts";
 import { earlierMetrics, type Screen, type TrackContext, type Tracker } from "./tracker.ts";
 import { verlLine } from "./verl-line.ts";
@@ -40,14 +40,15 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   if (context.consoleStyle === "verl") return verlConsole();
   const screen = context.screen ?? standardError;
   const { startStep, totalSteps, env } = context;
-  const courses = new Map<string, Course>();
+  const seriesByName = new Map<string, MetricSeries>();
   const note = (data: Metrics) => {
-    // What a step did not do took none of its time.
-    for (const name of courses.keys()) if (name.startsWith("timing_s/") && !(name in data)) courses.delete(name);
+    // A phase that this step did not have took no time.
+    for (const name of seriesByName.keys())
+      if (name.startsWith("timing_s/") && !(name in data)) seriesByName.delete(name);
     for (const [name, value] of Object.entries(data)) {
-      const course = courses.get(name) ?? new Course();
-      course.add(value);
-      courses.set(name, course);
+      const series = seriesByName.get(name) ?? new MetricSeries();
+      series.add(value);
+      seriesByName.set(name, series);
     }
   };
   for (const { data } of await earlierMetrics(context)) note(data);
@@ -59,12 +60,12 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
   let last: { readonly step: number; readonly data: Metrics } | null = null;
   let samples: readonly Sample[] = [];
 
-  /** The panel of a step; none where it is not shown. */
+  /** The panel of a step; no lines if it is not shown. */
   const lay = (step: number): string[] => {
     const { columns, rows } = screen;
     const hasColor = !env.NO_COLOR;
     if (!isLive) return [];
-    return panelLines(courses, { step, totalSteps, columns, rows, hasColor, left: timeLeft.text(), samples });
+    return panelLines(seriesByName, { step, totalSteps, columns, rows, hasColor, left: timeLeft.text(), samples });
   };
   /** Show the step in the terminal and in the log, each if it is due. */
   const show = (step: number, data: Metrics, isDue: (pace: Pace) => boolean) => {
@@ -96,7 +97,7 @@ export async function openConsole(context: TrackContext): Promise<Tracker> {
       if (last === null) return;
       const { step, data } = last;
       show(step, data, (pace) => pace.step !== step);
-      tableLines(courses, { step, totalSteps, columns: 80, hasColor: false }).forEach(isLive ? record : info);
+      tableLines(seriesByName, { step, totalSteps, columns: 80, hasColor: false }).forEach(isLive ? record : info);
     },
   };
 }
@@ -124,7 +125,7 @@ class Pace {
 /** Lines that replace each other. */
 class LivePanel {
   readonly #screen: Screen;
-  /** What is drawn, for which width, and how much had been printed by then. */
+  /** The lines that are drawn, for which width, and how many lines had been printed by then. */
   #lines = 0;
   #columns = 0;
   #printed = 0;
@@ -146,7 +147,7 @@ class LivePanel {
 
 type Where = { readonly totalSteps: number; readonly left: string };
 
-/** One line for a log: what the step has of the metrics to watch, under their full names. */
+/** One line for a log: those metrics to watch that the step has, with their full names. */
 function stepLine(step: number, data: Metrics, { totalSteps, left }: Where): string {
   const names = watchedNames(Object.keys(data)).slice(0, LINE_METRICS);
   const figures = names.map((name) => `${printable(name)} ${figure(data[name]!)}`);

@@ -1,8 +1,8 @@
 /**
- * verl's `file` logger: one `{"step": n, "data": {name: number}}` per line, at a path that the environment may name.
+ * verl's `file` logger: one `{"step": n, "data": {name: number}}` per line, at a path that an environment variable may set.
  *
  * The same lines as the run folder's metrics.jsonl, in a place of the user's choice. A resumed run keeps what was
- * logged up to its start, where verl would begin the file anew.
+ * logged up to its start, where verl would start with an empty file.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ export function filePath({ project, experiment, env }: Pick<TrackContext, "proje
   return join(root, project, `${experiment}.jsonl`);
 }
 
-/** The lines of an earlier part of the run; a half-written last line is not among them. */
+/** The lines of an earlier part of the run, without a half-written last line. */
 async function keptLines(path: string, startStep: number | null): Promise<Uint8Array> {
   if (startStep === null) return new Uint8Array();
   const text = await readFile(path, "utf8").catch((error: unknown) => {
@@ -44,7 +44,7 @@ async function keptLines(path: string, startStep: number | null): Promise<Uint8A
   return Buffer.from(kept.join("\n"));
 }
 
-/** The step of a line; NaN, which is never kept, for a line that is none of ours. */
+/** The step of a line; NaN, which is never kept, for a line that this program did not write. */
 function stepOf(line: string): number {
   return Number(/^\{"step":(\d+),/.exec(line)?.[1] ?? Number.NaN);
 }

@@ -1,15 +1,15 @@
 /**
  * The few calls of MLflow's REST API that a tracker needs, with its ways to sign in.
  *
- * https://mlflow.org/docs/latest/rest-api.html. An answer that says the call will never work is a `Refusal`; one that
- * says "later" (busy, broken, not signed in any more) and every trouble of the network is thrown.
+ * https://mlflow.org/docs/latest/rest-api.html. An answer that means the call will never work is a `Refusal`. An
+ * answer that means "later" (busy, broken, no longer signed in) and every network error is thrown.
  */
 import { messageOf, UserError } from "../util/errors.ts";
 import type { Refusal } from "./outbox.ts";
 
 const TIMEOUT_MS = 10_000;
 
-/** Whether a status is about this call alone, so that sending it again is no use. */
+/** Whether a status is about this call alone, so that sending it again does not help. */
 const isFinal = (status: number): boolean => status >= 400 && status < 500 && ![401, 403, 408, 429].includes(status);
 
 export type Call = {
@@ -19,7 +19,7 @@ export type Call = {
   readonly body?: string;
 };
 
-export type Answer = { readonly status: number; readonly body: unknown; readonly message: string };
+type Answer = { readonly status: number; readonly body: unknown; readonly message: string };
 
 export class MlflowClient {
   readonly #base: string;
@@ -39,12 +39,12 @@ export class MlflowClient {
     this.#base = `${uri.origin}${uri.pathname.replace(/\/+$/, "")}`;
   }
 
-  /** The server's address without the password that it may have been given with. */
+  /** The server's address without a password in it. */
   get address(): string {
     return this.#base;
   }
 
-  /** Any answer, good or bad; only trouble on the way is thrown. */
+  /** Any answer, good or bad; only a network error is thrown. */
   async ask({ method, path, body }: Call, signal?: AbortSignal): Promise<Answer> {
     const timeout = AbortSignal.timeout(TIMEOUT_MS);
     const headers = body === undefined ? this.#headers : { ...this.#headers, "content-type": "application/json" };
@@ -65,7 +65,7 @@ export class MlflowClient {
     }
   }
 
-  /** For the outbox: nothing when the server took it. */
+  /** For the outbox: no value means that the server took it. */
   async send(call: Call, signal: AbortSignal): Promise<Refusal | undefined> {
     const { status, message } = await this.ask(call, signal);
     if (status < 300) return undefined;
@@ -92,7 +92,7 @@ export class MlflowClient {
     return answer;
   }
 
-  /** As `start`, where nothing but success lets the run begin. */
+  /** As `start`, for calls that have to succeed before the run begins. */
   async mustStart(call: Call): Promise<unknown> {
     const { status, body, message } = await this.start(call);
     if (status < 300) return body;
@@ -119,7 +119,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** MLflow's own words, or the beginning of whatever the server said. */
+/** MLflow's own message, or the start of the server's answer. */
 function reasonOf(body: unknown, text: string): string {
   if (typeof body === "object" && body !== null && "message" in body) return String(body.message).slice(0, 300);
   return text.replace(/\s+/g, " ").trim().slice(0, 100) || "nothing more";

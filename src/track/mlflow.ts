@@ -2,8 +2,8 @@
  * MLflow over REST: the project is an experiment, the experiment a run in it; the config becomes its parameters,
  * validation samples become artifacts `val_step{N}.json`.
  *
- * Names and parameters are what verl sends. A resumed run goes on in the MLflow run of its run folder, which a tag names;
- * points of steps that are taken again are then there twice, with equal values.
+ * Names and parameters are what verl sends. A resumed run continues the MLflow run of its run folder, which a tag names;
+ * steps that are repeated then have two points each, with equal values.
  */
 import { resolve } from "node:path";
 import { z } from "zod";
@@ -14,7 +14,7 @@ import { Outbox } from "./outbox.ts";
 import { type Sample, sampleRow } from "./samples.ts";
 import type { Outcome, TrackContext, Tracker } from "./tracker.ts";
 
-/** What one `log-batch` takes, and the longest value of a parameter. */
+/** The limits of one `log-batch`, and of the value of a parameter. */
 const MAX_METRICS = 1000;
 const MAX_PARAMS = 100;
 const MAX_PARAM_LENGTH = 6000;

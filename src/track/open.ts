@@ -9,7 +9,7 @@ import { openTensorboard } from "./tensorboard.ts";
 import type { Outcome, TrackContext, Tracker } from "./tracker.ts";
 import { openWandb } from "./wandb.ts";
 
-/** In the order they are opened: first the one that a server may refuse, last those that write over what is there. */
+/** In the order they are opened: first those that a server may refuse, last those that overwrite files. */
 const trackers = {
   mlflow: openMlflow,
   wandb: openWandb,
@@ -18,14 +18,14 @@ const trackers = {
   console: openConsole,
 } satisfies Record<string, (context: TrackContext) => Promise<Tracker>>;
 
-export type TrackerName = keyof typeof trackers;
+type TrackerName = keyof typeof trackers;
 
-/** The trackers of a run as one; left to `await using`, they are closed as those of a run that failed. */
+/** The trackers of a run as one. If only `await using` closes them, the run counts as failed. */
 export type Trackers = Tracker & AsyncDisposable;
 
 const trackerNames = Object.keys(trackers).filter(isTracker);
 
-/** Those of verl's that exist only as Python packages. */
+/** Trackers of verl that exist only as Python packages. */
 const unavailable: ReadonlyMap<string, string> = new Map([
   ["swanlab", "SwanLab"],
   ["clearml", "ClearML"],
@@ -34,7 +34,7 @@ const unavailable: ReadonlyMap<string, string> = new Map([
   ["rl_insight", "RL-Insight"],
 ]);
 
-/** Check `trainer.logger`: the trackers to open, and what to say of those that a verl recipe may name and are not here. */
+/** Check `trainer.logger`: the trackers to open, and a message for each that only verl has. */
 export function checkTrackers(wanted: readonly string[]): {
   readonly names: readonly TrackerName[];
   readonly notices: readonly string[];
@@ -57,7 +57,7 @@ function isTracker(name: string): name is TrackerName {
   return Object.hasOwn(trackers, name);
 }
 
-/** Open the trackers of a run; whatever is wrong with one of them is said now, and the others are closed again. */
+/** Open the trackers of a run. If one of them cannot be opened, the others are closed and the error is thrown. */
 export async function openTrackers(wanted: readonly string[], context: TrackContext): Promise<Trackers> {
   const open: Tracker[] = [];
   let isClosed = false;

@@ -1,9 +1,9 @@
 /**
  * A queue between the training loop and something slow or unreliable: a server, a disk.
  *
- * `put` never waits. Items are sent one at a time, in order, each until it is taken or refused for good; trouble is told
- * once per outage and retried at growing intervals. What waits is bounded in bytes: when a new item does not fit, the
- * oldest go, and `close` says how many did not arrive.
+ * `put` never waits. Items are sent one at a time, in order, each until it is taken or refused for good. An outage is
+ * reported once, and sending is retried at growing intervals. The queue is limited in bytes: if a new item does not fit,
+ * the oldest ones are dropped, and `close` reports how many did not arrive.
  */
 import { messageOf } from "../util/errors.ts";
 import { counted } from "../util/format.ts";
@@ -13,14 +13,14 @@ import { info, warn } from "../util/log.ts";
 export type Refusal = { readonly refused: string };
 
 export type OutboxOptions<Item> = {
-  /** What the items go to, for messages. */
+  /** The name of the receiver, for messages. */
   readonly name: string;
-  /** Send one item; throws when it may work later. Sending an item again after that must do no harm. */
+  /** Send one item; throws if a later try may work. Then the item is sent again, which must do no harm. */
   send(item: Item, signal: AbortSignal): Promise<Refusal | undefined>;
   /** The bytes an item takes while it waits. */
   sizeOf(item: Item): number;
   readonly limitBytes?: number;
-  /** The first pause after trouble, doubled up to `maxRetryMs`. */
+  /** The first pause after an error, doubled up to `maxRetryMs`. */
   readonly retryMs?: number;
   readonly maxRetryMs?: number;
   /** How long `close` waits for the rest. */
@@ -35,7 +35,7 @@ export class Outbox<Item> {
   #lost = 0;
   #isDown = false;
   #hasRefused = false;
-  /** The item on its way; it is not among those waiting, so that it cannot be dropped halfway. */
+  /** The item that is being sent. It is not in the queue, so it cannot be dropped meanwhile. */
   #current: Item | undefined;
   #isClosing = false;
   #draining: Promise<void> | null = null;
@@ -53,7 +53,7 @@ export class Outbox<Item> {
     this.#draining ??= this.#drain();
   }
 
-  /** Send what is queued, within the time there is. */
+  /** Send what is queued, within the time limit. */
   async close(): Promise<void> {
     const { name, closeMs } = this.#options;
     this.#isClosing = true;
@@ -129,7 +129,7 @@ export class Outbox<Item> {
   #pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
-      timer.unref(); // a run that ends without closing is not held up
+      timer.unref(); // a run that ends without closing does not wait for it
       this.#wake = () => {
         clearTimeout(timer);
         resolve();

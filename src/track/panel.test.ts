@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from "node:util";
 import { describe, expect, test } from "vitest";
-import { Course } from "./course.ts";
 import { type PanelView, panelLines } from "./panel.ts";
+import { MetricSeries } from "./series.ts";
 import { textWidth } from "./text-width.ts";
 
 /** The metrics of a step of PPO; the reward rises from 0 to 1 over a hundred steps. */
@@ -23,16 +23,16 @@ const metricsOf = (step: number): Record<string, number> => ({
   ...(step % 5 === 0 ? { "val-core/sums/acc/mean@1": step / 100 } : {}),
 });
 
-function coursesOf(steps: number, metrics = metricsOf): Map<string, Course> {
-  const courses = new Map<string, Course>();
+function seriesOf(steps: number, metrics = metricsOf): Map<string, MetricSeries> {
+  const seriesByName = new Map<string, MetricSeries>();
   for (let step = 1; step <= steps; step++) {
     for (const [name, value] of Object.entries(metrics(step))) {
-      const course = courses.get(name) ?? new Course();
-      course.add(value);
-      courses.set(name, course);
+      const series = seriesByName.get(name) ?? new MetricSeries();
+      series.add(value);
+      seriesByName.set(name, series);
     }
   }
-  return courses;
+  return seriesByName;
 }
 
 const samples = [
@@ -48,8 +48,8 @@ const view: PanelView = {
   left: "25s left",
   samples,
 };
-const courses = coursesOf(50);
-const panel = (given: Partial<PanelView> = {}) => panelLines(courses, { ...view, ...given });
+const seriesByName = seriesOf(50);
+const panel = (given: Partial<PanelView> = {}) => panelLines(seriesByName, { ...view, ...given });
 
 test("has everything to watch in a window of 80 by 24", () => {
   const text = panel().join("\n");
@@ -65,7 +65,7 @@ test("has everything to watch in a window of 80 by 24", () => {
 test("fits every window, and leaves room for the line below it", () => {
   const long = [{ input: "你好，世界 ".repeat(40), output: "🚂 ".repeat(90), score: 0.123456 }, ...samples];
   const sources = ["openai/gsm8k", "你好你好你好", "🚂", "d"].map((it) => [`val-core/${it}/acc/mean@8`, 0.5] as const);
-  const many = coursesOf(50, (step) => ({ ...metricsOf(step), ...Object.fromEntries(sources) }));
+  const many = seriesOf(50, (step) => ({ ...metricsOf(step), ...Object.fromEntries(sources) }));
   for (let columns = 20; columns <= 200; columns += 9) {
     for (let rows = 1; rows <= 60; rows += 4) {
       const lines = panelLines(many, { ...view, columns, rows, samples: long });
@@ -109,7 +109,7 @@ test("in colour is the same text", () => {
 });
 
 test("what a model or a data source says cannot steer the terminal", () => {
-  const evil = coursesOf(3, (step) => ({
+  const evil = seriesOf(3, (step) => ({
     "val-core/\x1b[2J/acc/mean@1": step,
     "critic/score/mean": step,
     "timing_s/step": 1,
@@ -122,7 +122,7 @@ test("what a model or a data source says cannot steer the terminal", () => {
 test("calls each of several validations by its data source", () => {
   const names = ["openai/gsm8k", "math"].map((it) => `val-core/${it}/acc/mean@1`);
   const text = panelLines(
-    coursesOf(2, () => Object.fromEntries(names.map((name) => [name, 0.5]))),
+    seriesOf(2, () => Object.fromEntries(names.map((name) => [name, 0.5]))),
     view,
   ).join("\n");
   expect(text).toMatch(/…ai\/gsm8k +0\.5/);
@@ -136,7 +136,7 @@ test.each([
   ["actor/ppo_kl", { "actor/ppo_kl": 1 }, "1"],
 ])("the KL is %s where the run has it", (_, metrics, value) => {
   const lines = panelLines(
-    coursesOf(1, () => metrics),
+    seriesOf(1, () => metrics),
     view,
   );
   expect(lines.join("\n")).toMatch(new RegExp(`KL +${value} `));
@@ -145,7 +145,7 @@ test.each([
 describe("the chart", () => {
   const chartOf = (values: readonly number[], given: Partial<PanelView> = {}, name = "critic/score/mean") => {
     const lines = panelLines(
-      coursesOf(values.length, (step) => ({ [name]: values[step - 1]! })),
+      seriesOf(values.length, (step) => ({ [name]: values[step - 1]! })),
       { ...view, ...given },
     );
     return lines.filter((line) => /[┤│]/.test(line)).map((line) => line.slice(9));

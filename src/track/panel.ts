@@ -1,14 +1,14 @@
 /**
- * What a terminal shows while a run goes on: how far it is, the course of the reward (or of the loss), the metrics to
- * watch with their courses, what the time went into, and what the model answered at the last validation.
+ * What a terminal shows during a run: its progress, a chart of the reward (or of the loss), the metrics to watch
+ * with their sparklines, what the time went into, and what the model answered at the last validation.
  *
- * A pure function of what is known, so that every window is a unit test. No line is as wide as the window, and the panel
- * leaves room for the live line below it; where a window is low the chart goes first, then samples, then metrics. What
- * is not shown is in metrics.jsonl, and every name here is explained in docs/trackers.md.
+ * A pure function of its arguments, so that every window size is a unit test. Lines are shorter than the window is wide,
+ * and the panel leaves room for the live line below it. In a low window the chart is left out first, then samples, then
+ * metrics. What is not shown is in metrics.jsonl, and docs/trackers.md explains every name here.
  */
 import { figure, timingParts } from "./console-table.ts";
-import type { Course } from "./course.ts";
 import type { Sample } from "./samples.ts";
+import type { MetricSeries } from "./series.ts";
 import { fitEnd, printable, textWidth, wrap } from "./text-width.ts";
 
 export type PanelView = {
@@ -23,9 +23,9 @@ export type PanelView = {
   readonly samples: readonly Sample[];
 };
 
-type Courses = ReadonlyMap<string, Course>;
+type SeriesByName = ReadonlyMap<string, MetricSeries>;
 
-/** Plain words for the metrics to watch, in the order they are shown; the first name that a run has is the one. */
+/** Short labels for the metrics to watch, in the order they are shown; the first pattern that a run has is used. */
 const watched: readonly (readonly [label: string, ...names: RegExp[]])[] = [
   ["reward", /^critic\/score\/mean$/],
   ["accuracy", /^val-core\/.*\/acc\/mean@\d+$/, /^val\/accuracy$/],
@@ -47,7 +47,7 @@ const watched: readonly (readonly [label: string, ...names: RegExp[]])[] = [
 
 const NARROWEST = 32;
 const MAX_LINES = 28;
-/** Lines of the window that are not the panel's: the live line, and what was said before. */
+/** Lines of the window that the panel leaves free: the live line, and earlier messages. */
 const OTHERS = 3;
 const LABEL = 10;
 const VALUE = 7;
@@ -57,26 +57,26 @@ const GAP = 3;
 const MAX_CELLS = 3;
 const METRIC_LINES = 5;
 const SAMPLE_LINES = 4;
-/** Characters of a prompt's end and of a response's beginning that are laid out at all. */
+/** Characters of a prompt's end and of a response's beginning that are used at all. */
 const LOOKED_AT = 1000;
 const CHART_LINES = { least: 3, most: 10 };
 const AXIS = VALUE + 2;
 
-/** The lines of the panel; none where the window is too small for one. */
-export function panelLines(courses: Courses, view: PanelView): string[] {
+/** The lines of the panel; none if the window is too small. */
+export function panelLines(seriesByName: SeriesByName, view: PanelView): string[] {
   const room = Math.min(MAX_LINES, view.rows - OTHERS);
   if (view.columns < NARROWEST || room < 2) return [];
   const width = view.columns - 1;
   const paint = view.hasColor ? painted : plain;
   const head = headLine(view, width, paint);
-  const metrics = metricLines(courses, width, paint).slice(0, Math.min(METRIC_LINES, room - 1));
+  const metrics = metricLines(seriesByName, width, paint).slice(0, Math.min(METRIC_LINES, room - 1));
   const parts = [metrics];
   const free = () => room - 1 - parts.reduce((lines, part) => lines + part.length + 1, 0);
   const samples = sampleLines(view.samples, width, paint).slice(0, Math.max(0, Math.min(SAMPLE_LINES, free())));
   if (samples.length > 0) parts.push(samples);
-  const timing = timingLine(courses, width, paint);
+  const timing = timingLine(seriesByName, width, paint);
   if (free() >= timing.length - 1) metrics.push(...timing);
-  const chart = chartLines(courses, view, { width, height: Math.min(CHART_LINES.most, free() - 2), paint });
+  const chart = chartLines(seriesByName, view, { width, height: Math.min(CHART_LINES.most, free() - 2), paint });
   if (chart.length > 0) parts.unshift(chart);
   const isAiry = 1 + parts.reduce((lines, part) => lines + part.length + 1, 0) <= room;
   return [head, ...parts.filter((part) => part.length > 0).flatMap((part) => (isAiry ? ["", ...part] : part))];
@@ -101,21 +101,21 @@ function headLine({ step, totalSteps, left }: PanelView, width: number, paint: P
 
 type Area = { readonly width: number; readonly height: number; readonly paint: Paint };
 
-/** By eighths of a line. */
+/** Bars in eighths of a line. */
 const blocks = " ▁▂▃▄▅▆▇█";
 
-/** The course of what the run is about, as an area; it grows to the right until it has the width of the window. */
-function chartLines(courses: Courses, { totalSteps }: PanelView, { width, height, paint }: Area): string[] {
-  const [name, course] = [...courses].find(([it]) => /^(critic\/score\/mean|train\/loss)$/.test(it)) ?? [];
-  if (name === undefined || course === undefined || height < CHART_LINES.least) return [];
+/** The reward or the loss as an area chart; it grows to the right until it is as wide as the window. */
+function chartLines(seriesByName: SeriesByName, { totalSteps }: PanelView, { width, height, paint }: Area): string[] {
+  const [name, series] = [...seriesByName].find(([it]) => /^(critic\/score\/mean|train\/loss)$/.test(it)) ?? [];
+  if (name === undefined || series === undefined || height < CHART_LINES.least) return [];
   const across = width - AXIS;
-  const points = course.points(across);
+  const points = series.points(across);
   const finite = points.filter(Number.isFinite);
   if (finite.length === 0) return [];
   const isShare = finite.every((value) => value >= 0 && value <= 1) && name === "critic/score/mean";
   const [low, high] = isShare ? [0, 1] : [Math.min(...finite), Math.max(...finite)];
   const perPoint = Math.max(1, Math.floor(across / Math.max(totalSteps, points.length)));
-  /** Eighths of a line that a value stands high; a value that is no number leaves a gap. */
+  /** The height of a value in eighths of a line; a value that is not finite leaves a gap. */
   const heights = points.map((value) =>
     Number.isFinite(value) ? Math.max(1, Math.round(((value - low) / (high - low || 1)) * height * 8)) : 0,
   );
@@ -127,24 +127,24 @@ function chartLines(courses: Courses, { totalSteps }: PanelView, { width, height
     return `${paint("dim", axis)}${paint("line", area.trimEnd())}`;
   });
   const what = name === "critic/score/mean" ? "reward" : "loss";
-  const now = `${" ".repeat(AXIS)}${what} ${figure(course.last)}`;
+  const now = `${" ".repeat(AXIS)}${what} ${figure(series.last)}`;
   const from = ` from ${figure(points[0]!)}`;
   return [paint("bold", now) + paint("dim", now.length + from.length > width ? "" : from), ...lines];
 }
 
-/** Metrics side by side, each with its value and its course. */
-function metricLines(courses: Courses, width: number, paint: Paint): string[] {
+/** Metrics side by side, each with its value and a sparkline. */
+function metricLines(seriesByName: SeriesByName, width: number, paint: Paint): string[] {
   const cells = watched.flatMap(([label, ...patterns]) => {
-    const [names = []] = patterns.map((it) => [...courses.keys()].filter((name) => it.test(name))).filter(hasSome);
-    if (names.length < 2) return names.map((name) => ({ label, course: courses.get(name)! }));
-    return names.slice(0, 3).map((name) => ({ label: sourceOf(name), course: courses.get(name)! }));
+    const [names = []] = patterns.map((it) => [...seriesByName.keys()].filter((name) => it.test(name))).filter(hasSome);
+    if (names.length < 2) return names.map((name) => ({ label, series: seriesByName.get(name)! }));
+    return names.slice(0, 3).map((name) => ({ label: sourceOf(name), series: seriesByName.get(name)! }));
   });
   const narrow = LABEL + VALUE + 1 + MIN_SPARK + GAP;
   const perLine = Math.max(1, Math.min(MAX_CELLS, Math.floor((width + GAP) / narrow)));
   const spark = Math.min(MAX_SPARK, Math.floor((width + GAP) / perLine) - narrow + MIN_SPARK);
-  const shown = cells.map(({ label, course }) => {
-    const value = paint(Number.isFinite(course.last) ? "bold" : "bad", figure(course.last).padStart(VALUE));
-    const bars = spark < 1 ? "" : ` ${paint("line", course.sparkline(spark).padEnd(spark))}`;
+  const shown = cells.map(({ label, series }) => {
+    const value = paint(Number.isFinite(series.last) ? "bold" : "bad", figure(series.last).padStart(VALUE));
+    const bars = spark < 1 ? "" : ` ${paint("line", series.sparkline(spark).padEnd(spark))}`;
     return `${paint("dim", fitEnd(label, LABEL))}${value}${bars}`;
   });
   return Array.from({ length: Math.ceil(shown.length / perLine) }, (_, i) =>
@@ -152,17 +152,17 @@ function metricLines(courses: Courses, width: number, paint: Paint): string[] {
   );
 }
 
-/** Of several validations each is called by its data source: `val-core/{source}/acc/mean@1`. */
+/** With several validations, each is labelled with its data source: `val-core/{source}/acc/mean@1`. */
 const sourceOf = (name: string): string => fitEnd(printable(name.split("/").slice(1, -2).join("/")), LABEL - 1);
 
 const hasSome = (names: readonly string[]): boolean => names.length > 0;
 
-function timingLine(courses: Courses, width: number, paint: Paint): string[] {
-  const parts = timingParts(courses, width - LABEL).join(" · ");
+function timingLine(seriesByName: SeriesByName, width: number, paint: Paint): string[] {
+  const parts = timingParts(seriesByName, width - LABEL).join(" · ");
   return parts === "" || LABEL + textWidth(parts) > width ? [] : [paint("dim", "time".padEnd(LABEL)) + parts];
 }
 
-/** The end of each prompt, the beginning of its response, and what it scored. */
+/** The end of each prompt, the start of its response, and the score. */
 function sampleLines(samples: readonly Sample[], width: number, paint: Paint): string[] {
   return samples.map(({ input, output, score }, i) => {
     const label = paint("dim", (i === 0 ? "answers" : "").padEnd(LABEL));

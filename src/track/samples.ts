@@ -15,7 +15,7 @@ export type Sample = {
   readonly score: number;
   /** The row's ground truth. */
   readonly gts?: unknown;
-  /** Further columns of the file: what the reward function returned beside the score. */
+  /** Further columns of the file: what the reward function returned besides the score. */
   readonly extra?: Readonly<Record<string, unknown>>;
 };
 

@@ -1,8 +1,8 @@
 /**
  * TensorBoard event files: metrics as scalars, the config and validation samples as text.
  *
- * Field numbers are those of tensorboard/compat/proto (event, summary, tensor). Each start of a run writes a file of its
- * own; a resumed run's file tells TensorBoard to forget the steps after its start, which are taken again.
+ * Field numbers are those of tensorboard/compat/proto (event, summary, tensor). Each start of a run writes a new
+ * file. The file of a resumed run tells TensorBoard to drop the steps after its start, which are repeated.
  */
 import { hostname } from "node:os";
 import { join } from "node:path";
@@ -53,7 +53,7 @@ export function tensorboardDir({
   return env.TENSORBOARD_DIR || join("tensorboard_log", project, experiment);
 }
 
-/** A record of the file: when, at which step, and one field of `Event` that says what. */
+/** A record of the file: its time, its step, and one field of `Event` with the content. */
 function event(step: number, what: Message): Uint8Array {
   const wallTime = Buffer.alloc(9);
   wallTime[0] = 1 * 8 + 1; // field 1, a double; a message is its fields one after another
@@ -71,7 +71,7 @@ function text(step: number, tag: string, markdown: string): Uint8Array {
   return event(step, new Message().message(5, new Message().message(1, value)));
 }
 
-/** Samples as Markdown; what the model wrote is a block of code, so that none of it is taken for Markdown. */
+/** Samples as Markdown; text of the model is in a code block, so that none of it is read as Markdown. */
 function samplesText(step: number, samples: readonly Sample[]): string {
   const block = (content: string) => content.replace(/^/gm, "    ");
   return samples

@@ -1,7 +1,7 @@
 /**
- * Texts in a terminal: how many columns they take, made to fit, and free of what a terminal would obey.
+ * Texts in a terminal: how many columns they take, cut to fit, and without control characters.
  *
- * What a model writes is printed, so escape sequences and other control characters in it must not reach the terminal.
+ * Text of a model is printed, so escape sequences in it must not reach the terminal.
  */
 
 const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
@@ -19,7 +19,7 @@ export function textWidth(text: string): number {
   return width;
 }
 
-/** The text without line breaks and other control characters; each becomes a visible sign. */
+/** The text without line breaks and other control characters; each becomes a visible character. */
 export function printable(text: string): string {
   return text
     .replaceAll("\t", "  ")
@@ -28,7 +28,7 @@ export function printable(text: string): string {
     );
 }
 
-/** The text in exactly `width` columns: spaces behind it, or its beginning cut off, since names differ at the end. */
+/** The text in exactly `width` columns: padded with spaces, or its start cut off, because names differ at the end. */
 export function fitEnd(text: string, width: number): string {
   const excess = textWidth(text) - width;
   if (excess <= 0) return text + " ".repeat(-excess);

@@ -1,8 +1,8 @@
 /**
  * TensorFlow's record format, which event files are made of: length, checksum of the length, data, checksum of the data.
  *
- * Checksums are CRC-32C (Castagnoli), turned and shifted by a constant so that a checksum of data that holds checksums
- * stays strong. https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+ * Checksums are CRC-32C (Castagnoli), rotated and offset by a constant, so that checksums of data that contains
+ * checksums stay useful. https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
  */
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {

@@ -1,7 +1,7 @@
 /**
  * verl's console line: `step:N - name:value - …`, the numbers as Python prints them.
  *
- * Python tells 1 from 1.0 and this language does not, so what verl counts in whole numbers is listed here.
+ * Python prints 1 and 1.0 differently and JavaScript does not, so the metrics that are integers in verl are listed here.
  */
 import type { Metrics } from "../run/metrics.ts";
 
@@ -17,7 +17,7 @@ export function verlLine(step: number, data: Metrics): string {
   return [`step:${step}`, ...fields].join(" - ");
 }
 
-/** `repr` of a Python float: the shortest digits that give the value back, with an exponent below 1e-4 and from 1e16. */
+/** `repr` of a Python float: the shortest digits that parse to the same value, with an exponent below 1e-4 and from 1e16. */
 export function pythonFloat(value: number): string {
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";

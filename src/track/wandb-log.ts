@@ -1,7 +1,7 @@
 /**
  * The container of a `.wandb` file: LevelDB's log format with a header of its own.
  *
- * The file is cut into blocks of 32 KiB; a record that does not fit in the rest of a block is continued in the next, in
+ * The file is divided into blocks of 32 KiB; a record that does not fit in the rest of a block is continued in the next, in
  * pieces that say whether they are the whole, the first, a middle or the last one. Unlike LevelDB's, a checksum is a
  * plain CRC-32. https://github.com/google/leveldb/blob/main/doc/log_format.md
  */
@@ -15,7 +15,7 @@ const first = 2;
 const middle = 3;
 const last = 4;
 
-/** What every file begins with: a name, a magic number and version 0. */
+/** The header of every file: a name, a magic number and version 0. */
 export const wandbHeader: Uint8Array = Uint8Array.of(...Buffer.from(":W&B"), 0xe1, 0xbe, 0);
 
 /** The bytes of a record that begins at `offset` of its file. */

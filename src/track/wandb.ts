@@ -1,9 +1,9 @@
 /**
  * Weights & Biases, offline: a run folder as its own client writes one, for `wandb sync` to upload.
  *
- * There is no maintained client for Node, so nothing is sent from here. Field numbers are those of wandb_internal.proto.
+ * There is no maintained client for Node, so nothing is uploaded here. Field numbers are those of wandb_internal.proto.
  * A step is one row of history, so the table of its validation samples waits for the step's metrics. `wandb sync` does
- * not join the parts of an offline run, the last one replaces the others; so a resumed run begins with all earlier steps.
+ * not join the parts of an offline run: the last one replaces the others. So a resumed run begins with all earlier steps.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdir, readdir } from "node:fs/promises";
@@ -80,7 +80,7 @@ export async function openWandb(context: TrackContext): Promise<Tracker> {
   };
 }
 
-/** Writes records, numbered from 1, all in one piece: a second try after trouble repeats none. */
+/** Writes records, numbered from 1, as one piece, so that a second try repeats none of them. */
 function recordWriter(file: AppendFile): (records: readonly Uint8Array[]) => Promise<void> {
   let count = 0;
   return async (records) => {
@@ -97,9 +97,9 @@ function recordWriter(file: AppendFile): (records: readonly Uint8Array[]) => Pro
   };
 }
 
-/** The id of the newest run of this run folder: a resumed run takes its place. */
+/** The id of the newest run of this run folder: a resumed run replaces it. */
 async function latestId(root: string): Promise<string | null> {
-  const names = await readdir(root).catch((): string[] => []); // no folder, no earlier run
+  const names = await readdir(root).catch((): string[] => []); // no folder means no earlier run
   const newest = names
     .filter((name) => /^offline-run-\d{8}_\d{6}-/.test(name))
     .sort()
@@ -107,7 +107,7 @@ async function latestId(root: string): Promise<string | null> {
   return newest?.replace(/^offline-run-\d{8}_\d{6}-/, "") ?? null;
 }
 
-/** A folder of its own, also for a run that is resumed within the second. */
+/** A new folder, also for a run that is resumed within the same second. */
 async function makeFolder(root: string, startedAt: number, id: string): Promise<string> {
   try {
     await mkdir(root, { recursive: true });

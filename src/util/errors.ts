@@ -58,7 +58,7 @@ export function nearest(name: string, candidates: Iterable<string>, count = 3): 
     .map(({ candidate }) => candidate);
 }
 
-/** The error for a name that is not in a table: what was asked for, what is near, what there is. */
+/** The error for a name that is not in a table: the name, the nearest ones, and all that are known. */
 export function unknownName(what: string, name: string, known: readonly string[]): UserError {
   const close = nearest(name, known);
   const hint = close.length > 0 ? `Did you mean ${close.map((it) => `"${it}"`).join(" or ")}? ` : "";

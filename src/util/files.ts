@@ -1,12 +1,12 @@
 /**
- * Files that are either wholly there or not there at all: written under a temporary name, flushed to the disk, renamed.
+ * Files that are either complete or absent: written under a temporary name, flushed to the disk, renamed.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, open, rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { codeOf, messageOf, UserError } from "./errors.ts";
 
-/** A name beside `path` that no reader mistakes for the finished thing. */
+/** A temporary name in the same folder, which no reader takes for the finished file. */
 export function temporaryName(path: string): string {
   return join(dirname(path), `.${basename(path)}.${randomBytes(4).toString("hex")}.tmp`);
 }
@@ -26,7 +26,7 @@ export async function writeFileAtomic(path: string, data: string | Uint8Array): 
     await rename(temporary, path);
     await syncDirectory(dirname(path));
   } catch (error) {
-    await rm(temporary, { force: true }).catch(() => {}); // the first error is the one to tell
+    await rm(temporary, { force: true }).catch(() => {}); // the first error is the one to report
     throw explainWrite(path, error);
   }
 }
@@ -41,7 +41,7 @@ export async function syncDirectory(path: string): Promise<void> {
   }
 }
 
-/** Turn the ways a disk refuses a write into a message for the user; anything else passes as it is. */
+/** Turn the error of a write that the disk refused into a message for the user; other errors stay as they are. */
 export function explainWrite(path: string, error: unknown): unknown {
   const reason = writeProblems[codeOf(error)];
   if (reason === undefined) return error;

@@ -1,8 +1,8 @@
 /**
- * Folders that are whole or not there: filled under a temporary name, flushed, and renamed.
+ * Folders that are complete or absent: filled under a temporary name, flushed, and renamed.
  *
- * A folder cannot be renamed over another, so one that has the name already waits aside meanwhile; where a kill came
- * between the two renames, `restoreAside` gives it its name back.
+ * A folder cannot be renamed over another, so the old one is first renamed aside. If the process is killed between the
+ * two renames, `restoreAside` gives the old one its name back.
  */
 import { access, mkdir, open, readdir, rename, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -22,7 +22,7 @@ export async function writeFolder(target: string, write: (dir: string) => Promis
   }
 }
 
-/** Give back its name to every folder in `dir` whose successor never came, and remove those that are replaced. */
+/** Rename back every folder in `dir` that was moved aside and not replaced, and remove those that were replaced. */
 export async function restoreAside(dir: string): Promise<void> {
   for (const entry of await readdir(dir)) {
     const name = /^\.(.+)\.aside$/.exec(entry)?.[1];

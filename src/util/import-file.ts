@@ -1,7 +1,7 @@
 /**
- * Import a user's own file. One that is written with `import` and `export` is a module, even where its package.json says
- * `"type": "commonjs"`, as `npm init` writes it: Node would refuse it, and the user has no reason to expect that. What it
- * imports as `trainyard` is the program that runs, so that what it registers is found, and a clone needs no build.
+ * Import a user's own file. A file with `import` and `export` is loaded as a module, even if its package.json says
+ * `"type": "commonjs"`, as `npm init` writes it; Node alone would refuse it, which surprises users. Its import of
+ * `trainyard` is the running program, so that what it registers is found, and a clone needs no build.
  */
 import { readFileSync } from "node:fs";
 import { registerHooks } from "node:module";
@@ -11,7 +11,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 /** A line that only a module can have. */
 const moduleLine = /^[ \t]*(?:import[\s{*"'][^(]|export[\s{*])/m;
 
-/** What the package's names stand for: see `exports` in package.json. */
+/** Our files behind the names of the package: see `exports` in package.json. */
 const modules: Readonly<Record<string, string | undefined>> = {
   trainyard: "index",
   "trainyard/reward": "rewards/reward",
@@ -19,7 +19,7 @@ const modules: Readonly<Record<string, string | undefined>> = {
 
 let isHooked = false;
 
-/** Import the file and whatever it imports beside it. */
+/** Import the file and the files that it imports. */
 export async function importFile<T>(file: string): Promise<T> {
   if (!isHooked) {
     registerHooks({

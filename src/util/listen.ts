@@ -1,9 +1,9 @@
-/** A server on a port, or a message that says why not. */
+/** Start a server on a port, or explain why it cannot be started. */
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { codeOf, UserError } from "./errors.ts";
 
-/** Listen; returns the port, which is any free one where 0 was asked for. */
+/** Listen; returns the port. Port 0 stands for any free one. */
 export async function listen(server: Server, host: string, port: number): Promise<number> {
   await new Promise<void>((resolve, reject) => {
     server.once("error", (error) => reject(explainListen(error, host, port)));

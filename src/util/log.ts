@@ -1,10 +1,10 @@
 /**
- * What the program says while it works: lines on stderr, and one live line that is redrawn in a terminal.
+ * The messages of the program while it works: lines on stderr, and one live line that is redrawn in a terminal.
  *
- * Results go to stdout from `cli/`; everything here is commentary, so piping a command's output stays clean.
+ * Results go to stdout from `cli/`. Messages go to stderr, so the output of a command can be piped.
  */
 
-export type Level = "quiet" | "info" | "debug";
+type Level = "quiet" | "info" | "debug";
 
 let level: Level = "info";
 let live = "";
@@ -15,18 +15,18 @@ export function setLevel(next: Level): void {
   level = next;
 }
 
-/** Also hand every line to `write` (a log file); returns a function that stops it. */
+/** Also pass every line to `write` (a log file); returns a function that stops it. */
 export function mirrorTo(write: (line: string) => void): () => void {
   mirrors.add(write);
   return () => mirrors.delete(write);
 }
 
-/** A line for the mirrors alone, where the screen shows the same in another form. */
+/** A line for the log files only, where the screen shows the same in another form. */
 export function record(line: string): void {
   for (const write of mirrors) write(line);
 }
 
-/** How many lines were printed so far: who redraws lines above the cursor must know of others below them. */
+/** How many lines were printed so far, for code that redraws lines: new lines may be below them. */
 export function printedLines(): number {
   return printed;
 }
@@ -58,7 +58,7 @@ export function clearStatus(): void {
   live = "";
 }
 
-/** Let `write` change what stands above the live line, which is taken away meanwhile. */
+/** Let `write` change the lines above the live line, which is erased first and drawn again afterwards. */
 export function aboveStatus(write: () => void): void {
   const redraw = live;
   clearStatus();

@@ -1,10 +1,10 @@
-/** What this machine, or the container that the program runs in, has: memory that counts the container's limit, and cores. */
+/** The memory and cores of this machine, or of the container that the program runs in. */
 import { availableParallelism, totalmem } from "node:os";
 
 export type Machine = {
-  /** Bytes that the program may come to use: the machine's, or the container's limit where that is less. */
+  /** Bytes that the program may use: those of the machine, or the container's limit if that is lower. */
   readonly memory: number;
-  /** Whether a container's limit is what counts. */
+  /** Whether the container's limit is the lower one. */
   readonly isLimited: boolean;
   /** Bytes of these that are not in use now. */
   readonly free: number;
@@ -13,7 +13,7 @@ export type Machine = {
 
 /** Look at the machine. */
 export function thisMachine(): Machine {
-  const limit = process.constrainedMemory() ?? 0; // 0 and numbers past all memory mean that there is none
+  const limit = process.constrainedMemory() ?? 0; // 0 and numbers above all memory mean that there is no limit
   const isLimited = limit > 0 && limit < totalmem();
   const memory = isLimited ? limit : totalmem();
   return { memory, isLimited, free: Math.min(memory, process.availableMemory()), cores: availableParallelism() };

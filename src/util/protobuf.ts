@@ -1,5 +1,5 @@
 /**
- * Just enough of the protobuf wire format to write ONNX models: varints, and length-delimited fields.
+ * As much of the protobuf wire format as ONNX models and tracker files need: varints, and length-delimited fields.
  * https://protobuf.dev/programming-guides/encoding
  */
 

@@ -1,10 +1,10 @@
 /**
- * Seeded random numbers whose whole state is four integers, so that a run can stop and go on exactly.
+ * Seeded random numbers whose whole state is four integers, so that a run can stop and resume exactly.
  *
  * The generator is xoshiro128** (Blackman & Vigna, https://prng.di.unimi.it), seeded through SplitMix32.
  */
 
-export type RandomState = readonly [number, number, number, number];
+type RandomState = readonly [number, number, number, number];
 
 export class Random {
   #a: number;
@@ -66,7 +66,7 @@ export class Random {
     return Math.floor(this.uniform() * below);
   }
 
-  /** A normally distributed number (Box-Muller; the second value is thrown away so that no state hides). */
+  /** A normally distributed number (Box-Muller; the second value is not used, so that there is no hidden state). */
   normal(mean = 0, std = 1): number {
     const radius = Math.sqrt(-2 * Math.log(1 - this.uniform()));
     return mean + std * radius * Math.cos(2 * Math.PI * this.uniform());

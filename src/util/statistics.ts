@@ -1,9 +1,9 @@
 /**
- * Sums, means and spreads of the entries that a mask lets through, in double precision.
+ * Masked sum, mean, variance and whitening, in double precision.
  *
- * Values and mask are flat and of one length; an entry counts where its mask is not 0, and what stands elsewhere (NaN
- * included) is never looked at. Formulas are those of verl's masked_* functions. Departures: nothing here is NaN for
- * want of entries. An empty mask has sum and mean 0, and what has too few entries to be whitened stays as it is.
+ * Values and mask are flat and of the same length. An entry counts where its mask is not 0; other entries (NaN included)
+ * are never read. Formulas are those of verl's masked_* functions. Departures: too few entries never give NaN. An empty
+ * mask has sum and mean 0, and with too few entries to whiten the values stay as they are.
  */
 import { invariant, UserError } from "./errors.ts";
 
@@ -16,7 +16,7 @@ export function maskedSum(values: Numbers, mask: Numbers): number {
   return total;
 }
 
-/** The mean of the entries that count; 0 when there are none. */
+/** The mean of the entries that count; 0 if there are none. */
 export function maskedMean(values: Numbers, mask: Numbers): number {
   const count = countOf(mask);
   return count === 0 ? 0 : maskedSum(values, mask) / count;
@@ -38,8 +38,8 @@ export function maskedVar(values: Numbers, mask: Numbers, { unbiased = true } = 
 }
 
 /**
- * Every value, counted or not, moved and scaled so that those that count have mean 0 and variance 1; with
- * `shiftMean: false` they keep their mean. Fewer than two that count have no spread to go by: values stay as they are.
+ * All values, shifted and scaled so that those that count have mean 0 and variance 1; with `shiftMean: false` they keep
+ * their mean. With fewer than two entries that count, the values stay as they are.
  */
 export function maskedWhiten(values: Numbers, mask: Numbers, { shiftMean = true } = {}): Float64Array {
   if (countOf(mask) < 2) return Float64Array.from(values);

@@ -1,4 +1,4 @@
-/** When a run will be done, judged by the steps that it has done; the first of them compiles, so it counts only while it is alone. */
+/** The time that a run still needs, estimated from its steps; the first step compiles, so it counts only while it is the only one. */
 import { formatSeconds } from "./format.ts";
 
 export class TimeLeft {
@@ -16,7 +16,7 @@ export class TimeLeft {
     this.#done = done;
   }
 
-  /** A step has ended just now. */
+  /** Call this when a step ends. */
   ended(step: number): void {
     const now = performance.now();
     if (this.#done === this.#before) {

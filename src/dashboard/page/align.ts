@@ -1,6 +1,6 @@
 /**
- * Columns of several runs on one axis of steps, as the charts want them: one array of steps, and for each series an
- * array as long, with null where there is no value. Pure.
+ * Columns of several runs on one axis of steps, as the charts need them: one array of steps, and for each series an
+ * array of the same length, with null where there is no value. Pure.
  */
 
 /** Ascending steps of all runs, and for each run the place of each of its rows among them. */

@@ -1,8 +1,8 @@
 /**
- * Which metrics make which chart, in the order a reader wants them. Pure.
+ * Which chart shows which metrics, in the order of their importance. Pure.
  *
- * A metric that no chart has is found by search. In a comparison of runs every chart shows one metric, so that a colour
- * is a run.
+ * A metric that no chart has is found by search. When runs are compared, every chart shows one metric, and each run
+ * has its own colour.
  */
 
 export type Series = {
@@ -18,13 +18,13 @@ export type ChartSpec = {
   readonly series: readonly Series[];
 };
 
-/** A metric or several by pattern, and what the chart calls it; `$1` stands for the pattern's first group. */
+/** One or several metrics by pattern, and their label in the chart; `$1` stands for the pattern's first group. */
 type Entry = readonly [pattern: RegExp, label: string, isQuiet?: "quiet"];
 type Plan = {
   readonly section: string;
   readonly title: string;
   readonly entries: readonly Entry[];
-  /** A metric without which the chart would say nothing new. */
+  /** The chart is shown only if the run has this metric. */
   readonly needs?: string;
 };
 
@@ -161,7 +161,7 @@ function seriesOf([pattern, label, isQuiet]: Entry, names: readonly string[]): S
     .map((name) => ({ name, label: name.replace(pattern, label), isQuiet: isQuiet === "quiet" }));
 }
 
-/** Charts of one metric each, so that runs can be told apart by colour. */
+/** Charts of one metric each, so that every run has its own colour. */
 export function splitCharts(charts: readonly ChartSpec[]): ChartSpec[] {
   return charts.flatMap(({ section, title, series }) => {
     const loud = series.filter(({ isQuiet }) => !isQuiet);
@@ -169,7 +169,7 @@ export function splitCharts(charts: readonly ChartSpec[]): ChartSpec[] {
   });
 }
 
-/** Metrics that hold all the words, as charts of their own. */
+/** The metrics whose names contain all the words, each as a chart. */
 export function searchCharts(names: readonly string[], text: string): ChartSpec[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return names

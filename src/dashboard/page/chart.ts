@@ -1,21 +1,21 @@
 /**
  * One chart: a card with its title, a legend that shows the values under the cursor, and uPlot's canvas.
  *
- * It draws only while it is on the screen: what changes meanwhile waits until it is. Colours are taken from the style
- * sheet, so a change between light and dark builds the canvas anew.
+ * It draws only while it is visible; changes wait until then. Colours come from the style sheet, so a change between
+ * light and dark builds the canvas again.
  */
 import uPlot from "uplot";
 import type { MetricInfo } from "../api.ts";
 import { type Axis, onAxis } from "./align.ts";
 import type { ChartSpec, Series } from "./catalogue.ts";
-import { latest, smooth, weightFor } from "./course.ts";
 import { h, swatch } from "./dom.ts";
 import { showCount, showNumber } from "./format.ts";
 import type { RunData } from "./run-data.ts";
+import { latest, smooth, weightFor } from "./series.ts";
 
-/** What all charts of a view have in common. */
+/** What all charts of a view share. */
 export type ChartScene = {
-  /** The run that is looked at, then those it is compared with. */
+  /** The run that is shown, then those it is compared with. */
   readonly runs: readonly RunData[];
   axis(): Axis;
   smoothing(): number;
@@ -59,7 +59,7 @@ export class Chart {
     return this.spec.series.map(({ name }) => name);
   }
 
-  /** Say whether it is on the screen. */
+  /** Set whether it is visible. */
   set isVisible(isVisible: boolean) {
     this.#isVisible = isVisible;
     if (isVisible && this.#isStale) this.#draw();
@@ -84,7 +84,7 @@ export class Chart {
     this.#plot?.setSize({ width: this.#width(), height });
   }
 
-  /** Take the canvas down; the next drawing builds it anew. */
+  /** Remove the canvas; the next drawing builds it again. */
   dispose(): void {
     this.#plot?.destroy();
     this.#plot = null;
@@ -94,7 +94,7 @@ export class Chart {
   #draw(): void {
     const { runs } = this.#scene;
     const data = this.#data();
-    if (data === null) return; // its columns are on their way
+    if (data === null) return; // its columns are being loaded
     this.#isStale = false;
     if (this.#plot === null) this.#build(data);
     else {
@@ -184,7 +184,7 @@ export class Chart {
 
   #unzoom(): null {
     this.#scene.onZoom(null);
-    return null; // uPlot's own answer to a double click is not wanted
+    return null; // without uPlot's own reaction to a double click
   }
 
   #select(plot: uPlot): void {
@@ -241,7 +241,7 @@ export class Chart {
   }
 }
 
-/** The range of the y axis: a tenth more than the values need, and never so little that ticks run into each other. */
+/** The range of the y axis: a tenth more than the values need, and never so small that ticks overlap. */
 function rangeOf(min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
   const size = Math.max(Math.abs(min), Math.abs(max));

@@ -1,6 +1,6 @@
 /** Configs of several runs side by side: one row per key, in order, and whether the runs differ in it. Pure. */
 
-export type ConfigRow = { readonly key: string; readonly values: readonly unknown[]; readonly differs: boolean };
+type ConfigRow = { readonly key: string; readonly values: readonly unknown[]; readonly differs: boolean };
 
 /** Every leaf of the configs; undefined where a run does not have the key. */
 export function configRows(configs: readonly unknown[]): ConfigRow[] {

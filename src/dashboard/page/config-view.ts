@@ -79,7 +79,7 @@ export function configView(runs: readonly RunData[]): View {
 
 const kindOf = (value: unknown): string => (value === undefined || value === null ? "missing" : typeof value);
 
-/** A key that may be broken behind each of its dots. */
+/** A key that may be wrapped after each of its dots. */
 function breakable(key: string): (HTMLElement | string)[] {
   const parts = key.split(/(?<=\.)/);
   return parts.flatMap((part, i) => (i === 0 ? [part] : [h("wbr"), part]));

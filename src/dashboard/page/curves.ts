@@ -12,7 +12,7 @@ import type { RunData } from "./run-data.ts";
 import { tileNames, tilesOf } from "./tiles.ts";
 import { warningsPanel } from "./warnings-panel.ts";
 
-/** Kept while the page is open, whatever is looked at. */
+/** Kept while the page is open, in every view. */
 const settings = { smoothing: 0.6, search: "" };
 
 export function curvesView(runs: readonly RunData[]): View {
@@ -197,7 +197,7 @@ class Curves implements View {
     });
   }
 
-  /** Ask for what the first screen shows in one go, before it is known what is on it. */
+  /** Load the metrics of the first screen with one request, before its charts are made. */
   #askFirst(): void {
     const [main] = this.#runs;
     const tiles = main !== undefined && this.#runs.length === 1 ? tileNames(main) : [];
@@ -208,17 +208,17 @@ class Curves implements View {
     });
   }
 
-  /** Have these metrics of every run, and do something about those that were not there. */
+  /** Load these metrics of every run, and call back if some were missing. */
   #ask(names: readonly string[], onNew: () => void): void {
     Promise.all(this.#runs.map((run) => run.need(names))).then(
       (isNew) => {
         if (isNew.some(Boolean)) onNew();
       },
-      () => {}, // the next poll tells that the server does not answer
+      () => {}, // the next poll shows that the server does not answer
     );
   }
 
-  /** The steps of all runs; made anew only when one has more. */
+  /** The steps of all runs; computed again only when a run has more. */
   #axisNow(): Axis {
     const key = this.#runs.map(({ id, steps, detail }) => `${id} ${detail?.version} ${steps.length}`).join();
     if (this.#axis?.key !== key) this.#axis = { key, axis: joinSteps(this.#runs.map(({ steps }) => steps)) };

@@ -3,7 +3,7 @@
  */
 
 declare global {
-  /** Named by the types that this library takes the place of. */
+  /** The types that this file replaces name it. */
   interface RequestInit {
     duplex?: "half";
   }
@@ -12,7 +12,7 @@ declare global {
 type Tags = HTMLElementTagNameMap;
 type Listeners = { readonly [E in keyof HTMLElementEventMap]?: (event: HTMLElementEventMap[E]) => void };
 
-export type Props<K extends keyof Tags> = Partial<Omit<Tags[K], "dataset" | "style" | "children" | "attributes">> & {
+type Props<K extends keyof Tags> = Partial<Omit<Tags[K], "dataset" | "style" | "children" | "attributes">> & {
   readonly class?: string;
   readonly on?: Listeners;
   /** Attributes by name: aria-…, data-…, role. */
@@ -21,7 +21,7 @@ export type Props<K extends keyof Tags> = Partial<Omit<Tags[K], "dataset" | "sty
 
 export type Child = Node | string | null;
 
-/** What the shell shows: an element, told when there is news, and when it goes. */
+/** A view of the page: an element, what to do when there is new data, and when it is removed. */
 export type View = {
   readonly element: HTMLElement;
   update?(): void;
@@ -45,7 +45,7 @@ export function h<K extends keyof Tags>(tag: K, props: Props<K> = {}, children: 
 
 const rendered = new WeakMap<Element, string>();
 
-/** Fill a container, unless it holds what belongs to this key already: what is being clicked is not to be replaced. */
+/** Fill a container, unless its content already has this key, so that an element is not replaced during a click. */
 export function renderOnce(container: HTMLElement, key: string, build: () => readonly Child[]): void {
   if (rendered.get(container) === key) return;
   rendered.set(container, key);
@@ -59,7 +59,7 @@ export function swatch(color: string, className = "swatch"): HTMLElement {
   return element;
 }
 
-/** A small course of values as a line, without axes. */
+/** A sparkline: a few values as a line without axes. */
 export function sparkline(values: readonly number[], { width = 96, height = 26 } = {}): SVGSVGElement {
   const svg = document.createElementNS(svgSpace, "svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -105,6 +105,6 @@ export function segments<T extends string>(
   return h("div", { class: "segments", attributes: { role: "group", "aria-label": label } }, buttons);
 }
 
-/** A line of text in the place of what is not there. */
+/** A message for an empty place. */
 export const empty = (title: string, text: string): HTMLElement =>
   h("div", { class: "empty" }, [h("strong", { textContent: title }), h("p", { textContent: text })]);

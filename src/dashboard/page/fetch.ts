@@ -1,13 +1,13 @@
-/** Questions to the server: JSON with the browser's own cache, and columns as bytes. */
+/** Requests to the server: JSON with the browser's own cache, and columns as bytes. */
 
 import type { RolloutKind, Rollouts } from "../../run/rollouts.ts";
 import type {
   MetricInfo,
+  PromptHistory,
   RolloutIndex,
   RunDetail,
   RunList,
   SearchPage,
-  ValidationCourse,
   ValidationTable,
 } from "../api.ts";
 import { type ColumnBlock, decodeColumns } from "./wire.ts";
@@ -38,7 +38,7 @@ export const getRollouts = (run: string, kind: RolloutKind, step: number): Promi
 export const getSearch = (run: string, text: string, before: number | null): Promise<SearchPage> =>
   get("/api/search", before === null ? { run, text } : { run, text, before });
 export const getValidation = (run: string): Promise<ValidationTable> => get("/api/validation", { run });
-export const getValidationCourse = (run: string, key: string): Promise<ValidationCourse> =>
+export const getPromptHistory = (run: string, key: string): Promise<PromptHistory> =>
   get("/api/validation/prompt", { run, key });
 
 /** Rows of some metrics from `from` on. */

@@ -1,5 +1,5 @@
 /**
- * The shell: shows what the address names, and asks for news while the page is looked at.
+ * The shell: shows the view that the address names, and polls while the page is visible.
  */
 import type { RunList, RunSummary } from "../api.ts";
 import { palette } from "./chart.ts";
@@ -75,7 +75,7 @@ function dataOf(id: string): RunData {
   return data;
 }
 
-/** Show what the address names: at once as far as it is known, then with what is new. */
+/** Show the view that the address names: first with what is loaded already, then with new data. */
 async function go(): Promise<void> {
   route = parseRoute(location.hash);
   if (list !== null && runsOf(route).every(({ detail }) => detail !== null)) show();
@@ -89,7 +89,7 @@ async function go(): Promise<void> {
   show();
 }
 
-/** Ask for what the page needs next; false when nothing has changed. */
+/** Request what the page needs next; false if nothing has changed. */
 async function refresh(): Promise<boolean> {
   try {
     const runs = runsOf(route);
@@ -116,7 +116,7 @@ function runsOf(at: Route): RunData[] {
 
 const pickerIsOpen = () => header.picker.querySelector("details[open]") !== null;
 
-/** Build the view of the address, or tell the one that is there. */
+/** Build the view of the address, or update the current one. */
 function show(hasNews = true): void {
   const key = formatRoute(route);
   renderCrumbs();
@@ -137,7 +137,7 @@ function build(at: Route): View | null {
   const [run, ...others] = runsOf(at);
   if (run === undefined || run.detail === null) {
     shown = "";
-    return null; // the trouble is told above
+    return null; // the error was shown above
   }
   return views[at.tab]([run, ...others]);
 }
@@ -195,7 +195,7 @@ function factsOf(summary: RunSummary): string {
   return parts.filter((part) => part !== "").join(" · ");
 }
 
-/** A list of the other runs to put beside this one. */
+/** A list of the other runs to compare with this one. */
 function comparePicker(at: RunRoute): HTMLElement | null {
   const others = (list?.runs ?? []).filter(({ id }) => id !== at.run);
   if (others.length === 0) return null;
@@ -237,7 +237,7 @@ function comparedChips(at: RunRoute): HTMLElement[] {
   });
 }
 
-/** Ask again and again: often while something is live and looked at, seldom otherwise. */
+/** Poll: often while a run is live and the page is visible, else seldom. */
 async function watch(): Promise<void> {
   for (;;) {
     const isLive =

@@ -1,11 +1,11 @@
-/** All runs of a folder: how each is doing, and a choice of those to compare. */
+/** All runs of a folder with their state, and a choice of runs to compare. */
 import type { Headline, RunList, RunSummary } from "../api.ts";
 import { empty, h, renderOnce, sparkline, type View } from "./dom.ts";
 import { showAgo, showCount, showNumber, showSeconds } from "./format.ts";
 import { formatRoute } from "./route.ts";
 
-/** What the shell keeps of the list. */
-export type RunsSource = { list(): RunList | null };
+/** What the page keeps about the list. */
+type RunsSource = { list(): RunList | null };
 
 export function overviewView(source: RunsSource): View {
   const chosen = new Set<string>();
@@ -70,7 +70,7 @@ function headRow(): HTMLElement {
   );
 }
 
-/** One run: its link and its box stay, its numbers change. */
+/** One run: its link and its checkbox stay, its numbers change. */
 class RunRow {
   readonly element: HTMLElement;
   readonly #state = h("span", { class: "state" });
@@ -124,7 +124,7 @@ function headlineCells(headline: Headline | null): (Node | string)[] {
   return [
     h("span", { class: "caption", textContent: headline.label, title: headline.name }),
     h("b", { class: "number", textContent: showNumber(headline.value) }),
-    sparkline(headline.course),
+    sparkline(headline.series),
   ];
 }
 

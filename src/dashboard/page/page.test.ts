@@ -9,7 +9,15 @@ import { configRows } from "./config-diff.ts";
 import { promptLine, showAgo, showNumber, showSeconds, showShare, showValue } from "./format.ts";
 import { bucketRows, meanPhases, phasesOf } from "./phases.ts";
 import { formatRoute, parseRoute, type Route, tabs } from "./route.ts";
-import { advantageLevel, entropyLevel, largestOf, orderByScore, surpriseLevel } from "./token-levels.ts";
+import {
+  advantageLevel,
+  entropyLevel,
+  largestOf,
+  levelsOf,
+  orderByScore,
+  rolesOf,
+  surpriseLevel,
+} from "./token-levels.ts";
 
 describe("runs on one axis", () => {
   const steps = fc.uniqueArray(fc.nat(50)).map((all) => all.sort((a, b) => a - b));
@@ -223,4 +231,37 @@ test("a prompt's line is what the user said last, without the marks of the templ
     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhat is\n2 + 2?<|im_end|>\n<|im_start|>assistant\n";
   expect(promptLine(chat)).toBe("What is 2 + 2?");
   expect(promptLine("plain  text\n")).toBe("plain text");
+});
+
+describe("the tokens of an episode with two turns of the policy and a tool between them", () => {
+  const turns = [
+    { role: "assistant", start: 0, end: 1 },
+    { role: "tool", start: 1, end: 2 },
+    { role: "assistant", start: 2, end: 3 },
+  ];
+  const drawn: (0 | 1)[] = [1, 0, 1];
+  const episode = { turns, drawn, logprobs: [-5, -5, -5], advantages: [1, 1, -1] };
+
+  test("are coloured only where the policy drew them", () => {
+    expect([0, 1, 2].map((at) => levelsOf(episode, at, 1))).toEqual([
+      ["up4", "p5", "e0"],
+      ["given"],
+      ["down4", "p5", "e0"],
+    ]);
+  });
+
+  test("begin each turn with its role", () => {
+    expect([...rolesOf(episode)]).toEqual([
+      [0, "assistant"],
+      [1, "tool"],
+      [2, "assistant"],
+    ]);
+  });
+
+  test("have no roles and all colours where the episode is a single answer", () => {
+    const { logprobs, advantages } = episode;
+    const single = { turns: [{ role: "assistant", start: 0, end: 3 }], logprobs, advantages };
+    expect(rolesOf(single).size).toBe(0);
+    expect(levelsOf(single, 1, 1)).toEqual(["up4", "p5", "e0"]);
+  });
 });

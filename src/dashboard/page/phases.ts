@@ -1,5 +1,5 @@
 /**
- * Where the time of a step goes: its phases in the order they run, from the timers of verl's names. Pure.
+ * Where the time of a step goes: its phases in the order they run, from the timers with verl's names. Pure.
  *
  * A timer with a further `/` in its name measures a part of a phase and is left out. What no timer covers is `other`.
  */
@@ -66,7 +66,7 @@ export function meanPhases(
   return sums.map((sum) => sum / (last - first + 1));
 }
 
-/** Rows put together into at most `count` neighbourhoods, as their first and last row. */
+/** At most `count` groups of neighbouring rows, each as its first and last row. */
 export function bucketRows(from: number, to: number, count: number): readonly (readonly [number, number])[] {
   const rows = to - from;
   const buckets = Math.min(rows, count);

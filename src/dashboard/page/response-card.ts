@@ -1,14 +1,18 @@
-/** A prompt, and responses to it: a score, and tokens, coloured by what is asked for. Text is text, whatever stands in it. */
+/**
+ * A prompt, and responses to it: each with its score and its tokens, coloured as chosen. Tokens that the policy did not
+ * draw (of a tool, a template, a user) are muted, and each turn begins with its role. Text from a run is always inserted
+ * as text, never as HTML.
+ */
 import type { RolloutEpisode, RolloutGroup } from "../../run/rollouts.ts";
 import { h } from "./dom.ts";
 import { showCount, showNumber, showShare, showValue } from "./format.ts";
-import { advantageLevel, entropyLevel, surpriseLevel } from "./token-levels.ts";
+import { isDrawn, levelsOf, rolesOf } from "./token-levels.ts";
 
-/** More tokens than anybody looks at; the rest is shown on demand. */
+/** How many tokens are shown at first; a button shows the rest. */
 const mostTokens = 1500;
 const mostExtras = 6;
 
-export type ResponseOptions = {
+type ResponseOptions = {
   readonly title: string;
   readonly mark: "best" | "worst" | null;
   /** The largest advantage of the group, by size. */
@@ -62,22 +66,17 @@ export function responseCard(episode: RolloutEpisode, options: ResponseOptions):
 }
 
 function tokensOf(episode: RolloutEpisode, { largest, found }: ResponseOptions): HTMLElement {
-  const { tokens, logprobs, advantages, entropy } = episode;
+  const { tokens } = episode;
   const marked = placesOf(tokens, found);
+  const roles = rolesOf(episode);
   const spans = (from: number, to: number) =>
-    tokens.slice(from, to).map((text, i) => {
+    tokens.slice(from, to).flatMap((text, i) => {
       const at = from + i;
-      const level = advantageLevel(advantages?.[at], largest);
-      const classes = [
-        "t",
-        level === 0 ? "" : level > 0 ? `up${level}` : `down${-level}`,
-        `p${surpriseLevel(logprobs[at])}`,
-        `e${entropyLevel(entropy?.[at])}`,
-        marked.has(at) ? "hit" : "",
-      ];
+      const classes = ["t", ...levelsOf(episode, at, largest), marked.has(at) ? "hit" : ""];
       const token = h("span", { class: classes.filter(Boolean).join(" "), textContent: text });
       token.dataset.at = String(at);
-      return token;
+      const role = roles.get(at);
+      return role === undefined ? [token] : [h("span", { class: "role", textContent: role }), token];
     });
   const body = h("div", { class: "tokens", tabIndex: 0 }, spans(0, mostTokens));
   facts.set(body, episode);
@@ -111,10 +110,10 @@ function placesOf(tokens: readonly string[], found: string): Set<number> {
   return places;
 }
 
-/** Whose tokens a text shows. */
+/** The episode whose tokens an element shows. */
 const facts = new WeakMap<Element, RolloutEpisode>();
 
-/** Show what is known of the token under the pointer; returns the element that does, for the page to hold. */
+/** A tooltip with the numbers of the token under the pointer; the page adds the element that is returned. */
 export function tokenTip(area: HTMLElement): HTMLElement {
   const tip = h("div", { class: "tip", hidden: true, attributes: { role: "tooltip" } });
   const show = (event: PointerEvent) => {
@@ -137,7 +136,13 @@ export function tokenTip(area: HTMLElement): HTMLElement {
   return tip;
 }
 
-function tipLines({ tokens, logprobs, advantages, entropy }: RolloutEpisode, at: number): HTMLElement[] {
+function tipLines(episode: RolloutEpisode, at: number): HTMLElement[] {
+  const { tokens, logprobs, advantages, entropy, turns } = episode;
+  const text = h("code", { textContent: JSON.stringify(tokens[at] ?? "") });
+  if (!isDrawn(episode, at)) {
+    const role = turns.find(({ start, end }) => at >= start && at < end)?.role;
+    return [text, h("span", { textContent: `${role ?? "template"}, not drawn by the policy` })];
+  }
   const logprob = logprobs[at];
   const rows: [string, number | null | undefined, (value: number) => string][] = [
     ["probability", logprob === null || logprob === undefined ? null : Math.exp(logprob), showShare],
@@ -146,7 +151,7 @@ function tipLines({ tokens, logprobs, advantages, entropy }: RolloutEpisode, at:
     ["entropy", entropy?.[at], showNumber],
   ];
   return [
-    h("code", { textContent: JSON.stringify(tokens[at] ?? "") }),
+    text,
     ...rows.flatMap(([label, value, show]) =>
       value === null || value === undefined
         ? []

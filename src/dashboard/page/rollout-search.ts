@@ -4,7 +4,7 @@ import { h } from "./dom.ts";
 import { getSearch } from "./fetch.ts";
 import { showCount, showNumber } from "./format.ts";
 
-/** Places that a search stops at, until it is told to go on. */
+/** A search stops after this many matches, until the user asks for more. */
 const enoughHits = 40;
 
 type Actions = { onOpen(hit: SearchHit): void; onClear(): void };
@@ -14,7 +14,7 @@ export class RolloutSearch {
   readonly results = h("div", { class: "results", hidden: true });
   readonly #run: string;
   readonly #actions: Actions;
-  /** Searches so far: an answer to an earlier one comes too late. */
+  /** Number of searches so far: an answer to an earlier search is ignored. */
   #searched = 0;
 
   constructor(run: string, actions: Actions) {
@@ -26,14 +26,14 @@ export class RolloutSearch {
       attributes: { "aria-label": "Find text in all rollouts" },
       on: { change: () => void this.#find() },
     });
-    this.input.addEventListener("search", () => void this.#find()); // its little cross
+    this.input.addEventListener("search", () => void this.#find()); // the button that clears it
   }
 
   get text(): string {
     return this.input.value;
   }
 
-  /** Look through the rollouts, newest first, until there is enough to show; `found` are the places so far. */
+  /** Look through the rollouts, newest first, until there is enough to show; `found` are the matches so far. */
   async #find(found: readonly SearchHit[] = [], from: number | null = null): Promise<void> {
     const text = this.text;
     const turn = ++this.#searched;

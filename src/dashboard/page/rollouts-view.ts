@@ -1,7 +1,7 @@
 /**
  * The rollouts of a run: a step, one of its prompts, and the responses to it side by side.
  *
- * While a run is live and nothing else was chosen, the newest step is shown as it comes.
+ * While a run is live and no step was chosen, the newest step is shown.
  */
 import type { RolloutGroup, RolloutKind, Rollouts } from "../../run/rollouts.ts";
 import type { RolloutIndex, SearchHit } from "../api.ts";
@@ -15,7 +15,7 @@ import { largestOf, type Order, orderByScore } from "./token-levels.ts";
 
 type Colour = "plain" | "advantage" | "surprise" | "entropy";
 
-/** Kept while the page is open, whatever is looked at. */
+/** Kept while the page is open, in every view. */
 const settings: { colour: Colour; order: Order } = { colour: "advantage", order: "sampled" };
 
 export function rolloutsView(run: RunData): View {
@@ -57,7 +57,7 @@ class RolloutsBrowser implements View {
   update(): void {
     getRolloutIndex(this.#run.id).then(
       (index) => this.#take(index),
-      () => {}, // the next poll tells that the server does not answer
+      () => {}, // the next poll shows that the server does not answer
     );
   }
 
@@ -82,7 +82,7 @@ class RolloutsBrowser implements View {
     const kind = this.#kind;
     try {
       const line = await getRollouts(this.#run.id, kind, step);
-      if (kind !== this.#kind) return; // another choice came meanwhile
+      if (kind !== this.#kind) return; // the user has chosen another kind meanwhile
       this.#line = line;
       this.#place = Math.min(this.#place, Math.max(0, line.groups.length - 1));
       this.#render();
@@ -92,7 +92,7 @@ class RolloutsBrowser implements View {
     }
   }
 
-  /** Show a step; the newest one goes on being the newest. */
+  /** Show a step; if it is the newest, newer steps will be shown as they come. */
   #goTo(step: number): void {
     this.#step = step === this.#stepsNow().at(-1) ? null : step;
     this.#renderSteps();
@@ -263,7 +263,7 @@ class RolloutsBrowser implements View {
   }
 }
 
-/** The places of the highest and the lowest score; none where all are equal. */
+/** The places of the highest and the lowest score; none if all are equal. */
 function extremesOf(scores: readonly (number | null)[]): [number | null, number | null] {
   const [best, worst] = orderByScore(scores, "extremes");
   const isOne = best === undefined || worst === undefined || scores[best] === scores[worst];

@@ -1,4 +1,4 @@
-/** Where in the page one is, as the part of the address behind `#`: a reload or a shared link shows the same. Pure. */
+/** The current view as the part of the address after `#`, so that a reload or a shared link shows the same. Pure. */
 
 export const tabs = ["curves", "timeline", "rollouts", "validation", "config"] as const;
 export type Tab = (typeof tabs)[number];

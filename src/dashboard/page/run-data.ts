@@ -1,14 +1,14 @@
 /**
- * What the page knows of one run: its state, and the columns that some chart has asked for.
+ * The data of one run in the page: its state, and the columns that a chart has requested.
  *
- * A poll asks for the state and, where rows have been added, for these rows alone. When the run's rows are no longer
- * what they were (it was resumed from an earlier step), its columns are asked for anew.
+ * A poll requests the state and, if rows were added, only these rows. When earlier rows have changed (the run was
+ * resumed from an earlier step), all columns are requested again.
  */
 import type { MetricInfo, RunDetail } from "../api.ts";
 import { getColumns, getMetrics, getRun } from "./fetch.ts";
 import type { ColumnBlock } from "./wire.ts";
 
-/** Names in one question: an address has a limit. */
+/** Names in one request: the length of an address is limited. */
 const mostNames = 60;
 
 export class RunData {
@@ -24,7 +24,7 @@ export class RunData {
     this.id = id;
   }
 
-  /** The values of a metric by row; null while it is not there. */
+  /** The values of a metric by row; null while it is not loaded. */
   column(name: string): Float32Array | null {
     return this.#columns.get(name) ?? null;
   }
@@ -33,7 +33,7 @@ export class RunData {
     return [...this.infos.keys()];
   }
 
-  /** Ask for news; true when there are some. */
+  /** Poll; true if there is new data. */
   poll(): Promise<boolean> {
     return this.#inOrder(async () => {
       const isFirst = this.detail === null;
@@ -42,7 +42,7 @@ export class RunData {
       this.detail = detail;
       if (detail.metricCount !== (infos?.length ?? this.infos.size)) this.#name(await getMetrics(this.id));
       else if (infos !== null) this.#name(infos);
-      // Columns that were asked for at different times may end at different rows.
+      // Columns that were requested at different times may end at different rows.
       const shortest = [...this.#columns.values()].reduce((least, { length }) => Math.min(least, length), detail.rows);
       if (this.#columns.size > 0 && (detail.version !== this.#version || detail.rows > shortest))
         await this.#load([...this.#columns.keys()], shortest);
@@ -50,7 +50,7 @@ export class RunData {
     });
   }
 
-  /** Have these metrics from now on; true when some were not there before. */
+  /** Load these metrics from now on; true if some were not loaded before. */
   need(names: readonly string[]): Promise<boolean> {
     return this.#inOrder(async () => {
       const missing = names.filter((name) => this.infos.has(name) && !this.#columns.has(name));
@@ -69,7 +69,7 @@ export class RunData {
       const part = names.slice(start, start + mostNames);
       const block = await getColumns(this.id, { names: part, from, version: Math.max(0, this.#version) });
       if (block.version !== this.#version && this.#version !== -1 && this.#columns.size > 0) {
-        // Earlier rows have changed: everything is asked for anew, under the new version.
+        // Earlier rows have changed: everything is requested again, with the new version.
         const all = [...new Set([...this.#columns.keys(), ...names])];
         this.#columns.clear();
         this.steps = new Float64Array(0);
@@ -98,10 +98,10 @@ export class RunData {
     }
   }
 
-  /** One question after the other, so that rows fit together. */
+  /** One request after the other, so that the rows fit together. */
   #inOrder<T>(work: () => Promise<T>): Promise<T> {
     const done = this.#queue.then(work);
-    this.#queue = done.catch(() => {}); // whoever asked is told; the next question is asked all the same
+    this.#queue = done.catch(() => {}); // the caller gets the error; the next request is sent anyway
     return done;
   }
 }

@@ -1,8 +1,9 @@
-/** The state of a run in six numbers, each with where it came from. */
-import { latest, thin } from "./course.ts";
+/** The state of a run in six numbers, each with a sparkline of its past. */
+
 import { h, sparkline } from "./dom.ts";
 import { showNumber, showShare } from "./format.ts";
 import type { RunData } from "./run-data.ts";
+import { latest, thin } from "./series.ts";
 
 type Tile = { readonly label: string; readonly pattern: RegExp; readonly show?: (value: number) => string };
 

@@ -66,7 +66,7 @@ class Timeline implements View {
     const names = [...this.#phases().map(({ name }) => name), stepTimer];
     this.#run.need(names).then(
       () => this.#render(),
-      () => {}, // the next poll tells that the server does not answer
+      () => {}, // the next poll shows that the server does not answer
     );
     this.#render();
   }
@@ -100,7 +100,7 @@ class Timeline implements View {
     return meanPhases(this.#columns(), rows);
   }
 
-  /** The bars that fit the width, made anew only when rows or width have changed. */
+  /** The bars that fit the width, computed again only when rows or width have changed. */
   #barsOf(width: number): Bars {
     const columns = this.#columns();
     const rows = columns.at(-1)?.length ?? 0;

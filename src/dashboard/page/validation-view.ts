@@ -1,7 +1,7 @@
 /** Validation over time: every prompt by step, and the responses to one of them from the first step to the last. */
-import type { ValidationCourse, ValidationTable } from "../api.ts";
+import type { PromptHistory, ValidationTable } from "../api.ts";
 import { empty, h, renderOnce, type View } from "./dom.ts";
-import { getValidation, getValidationCourse } from "./fetch.ts";
+import { getPromptHistory, getValidation } from "./fetch.ts";
 import { promptLine, showCount, showNumber } from "./format.ts";
 import { promptCard, responseCard, tokenTip } from "./response-card.ts";
 import type { RunData } from "./run-data.ts";
@@ -14,21 +14,21 @@ class Validation implements View {
   readonly element: HTMLElement;
   readonly #run: RunData;
   readonly #table = h("div", { class: "card" });
-  readonly #course = h("div", { class: "course" });
+  readonly #history = h("div", { class: "history" });
   #shown: ValidationTable | null = null;
   #key: string | null = null;
   #step: number | null = null;
 
   constructor(run: RunData) {
     this.#run = run;
-    this.element = h("div", { class: "validation" }, [this.#table, this.#course, tokenTip(this.#course)]);
+    this.element = h("div", { class: "validation" }, [this.#table, this.#history, tokenTip(this.#history)]);
     this.update();
   }
 
   update(): void {
     getValidation(this.#run.id).then(
       (table) => this.#take(table),
-      () => {}, // the next poll tells that the server does not answer
+      () => {}, // the next poll shows that the server does not answer
     );
   }
 
@@ -114,10 +114,10 @@ class Validation implements View {
   async #load(): Promise<void> {
     const key = this.#key;
     if (key === null) return;
-    const course = await getValidationCourse(this.#run.id, key).catch(() => null);
-    if (course === null || key !== this.#key) return;
-    this.#course.replaceChildren(...courseCards(course, this.#step));
-    this.#course.querySelector(".at-step.chosen")?.scrollIntoView({ block: "nearest" });
+    const history = await getPromptHistory(this.#run.id, key).catch(() => null);
+    if (history === null || key !== this.#key) return;
+    this.#history.replaceChildren(...historyCards(history, this.#step));
+    this.#history.querySelector(".at-step.chosen")?.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -127,7 +127,7 @@ function shadeOf(score: number | null, [low, high]: readonly [number, number]): 
   return `shade${high === low ? 4 : Math.round((4 * (score - low)) / (high - low))}`;
 }
 
-function courseCards({ group, at }: ValidationCourse, chosen: number | null): HTMLElement[] {
+function historyCards({ group, at }: PromptHistory, chosen: number | null): HTMLElement[] {
   const steps = [...at].reverse().map(({ step, episodes }) =>
     h("section", { class: step === chosen ? "at-step chosen" : "at-step" }, [
       h("h3", { textContent: `Step ${showCount(step)}` }),

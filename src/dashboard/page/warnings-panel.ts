@@ -41,7 +41,7 @@ function warningCard({ id, level, title, text, tries, metrics, since }: Warning)
   return details;
 }
 
-/** Text in which what stands between backticks is code. */
-export function withCode(text: string): (HTMLElement | string)[] {
+/** Text in which parts between backticks are shown as code. */
+function withCode(text: string): (HTMLElement | string)[] {
   return text.split("`").map((part, i) => (i % 2 === 1 ? h("code", { textContent: part }) : part));
 }

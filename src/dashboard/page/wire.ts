@@ -2,7 +2,7 @@
  * Columns of metrics as bytes, for both ends: the server encodes, the page decodes.
  *
  * Four bytes with the length of a JSON header, the header, spaces up to a multiple of eight, the steps as doubles, then
- * each column as floats. Ten thousand steps of thirty metrics are 1.3 MB and take no parsing.
+ * each column as floats. Ten thousand steps of thirty metrics are 1.3 MB and need no parsing.
  */
 
 /** Rows of a run from `from` on; NaN where a step does not have the metric. */

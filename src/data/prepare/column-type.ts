@@ -3,7 +3,7 @@
  *
  * Arrow's rules as the files of verl's scripts have them: whole numbers take 64 bits, the fields of a struct are sorted
  * by name, and what is null in every row has the type null. (Newer releases of Arrow keep the order in which fields were
- * first seen; readers go by name.) A column that is handed on unchanged keeps the type of its source.
+ * first seen; readers go by name.) A column that is copied unchanged keeps the type of its source.
  */
 import type { SchemaElement, SchemaTree } from "hyparquet";
 import { UserError } from "../../util/errors.ts";
@@ -32,7 +32,7 @@ const leafNames = Object.keys(leaves) as readonly Leaf[]; // the keys of a total
 
 const leafType = (leaf: Leaf): ColumnType => ({ kind: "leaf", leaf });
 
-/** The type of a column in a parquet file; null for one that is not among those above. */
+/** The type of a column in a parquet file; null for any other type. */
 export function typeInFile({ element, children }: SchemaTree): ColumnType | null {
   if (element.repetition_type === "REPEATED") return null;
   if (element.converted_type === "LIST" || element.logical_type?.type === "LIST") {
@@ -63,7 +63,7 @@ function isLeaf(element: SchemaElement, leaf: Omit<SchemaElement, "name">): bool
   );
 }
 
-/** The type that holds all values; `where` names the place of one that does not fit to the others. */
+/** The type that holds all values; `where` names the place of a value that does not fit the others. */
 export function typeOfValues(values: readonly unknown[], where: (index: number) => string): ColumnType {
   let type: ColumnType = leafType("null");
   for (const [index, value] of values.entries()) type = merge(type, value, () => where(index));
@@ -113,7 +113,7 @@ function mixed(before: ColumnType, value: unknown, where: string): UserError {
   );
 }
 
-/** The elements of a schema that describe a column: its own, then its parts'. */
+/** The schema elements of a column: its own, then those of its parts. */
 export function elementsOf(name: string, type: ColumnType): SchemaElement[] {
   const optional = { name, repetition_type: "OPTIONAL" } as const;
   switch (type.kind) {

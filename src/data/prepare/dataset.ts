@@ -2,8 +2,8 @@
  * What a dataset of `trainyard data` is: where its raw rows are, which files are made of them, and how a row becomes one
  * of verl's. One small value per script of verl's examples/data_preprocess; `prepare.ts` does the work for all of them.
  *
- * The files follow verl's, column by column: columns of the source that a script does not use up stay, in their order,
- * and what a script adds comes behind them.
+ * The files follow verl's, column by column: source columns that a script does not remove stay in their order, and the
+ * columns that it adds come after them.
  */
 import { z } from "zod";
 import { nearest, UserError } from "../../util/errors.ts";
@@ -12,7 +12,7 @@ import { parseColumn, placeOf, type Row } from "../row.ts";
 /** The columns that are made for one row. */
 export type Made = Readonly<Record<string, unknown>>;
 
-/** Where a row stands among those that are used: `index` counts from 0 in its split. */
+/** The place of a row among those that are used: `index` counts from 0 in its split. */
 export type At = { readonly split: string; readonly index: number };
 
 /** One file, made of one split of the source. */
@@ -21,11 +21,11 @@ export type Output = {
   readonly file: string;
   /** The split it is made of. */
   readonly split: string;
-  /** Source columns that do not stay; "all" keeps only what is made. */
+  /** Source columns that are removed; "all" keeps only the columns that are made. */
   readonly takes: readonly string[] | "all";
-  /** The made columns of a row, or of several rows that are made of it. */
+  /** The new columns of a row, or of several rows that are made from it. */
   make(row: Row, at: At): Made | readonly Made[];
-  /** Rows that are used, by their place, given their number; all of them without it. */
+  /** The places of the rows that are used, given the number of rows; all if absent. */
   readonly choose?: (count: number) => readonly number[];
   /** Which of the files that `--split` chooses from this is. */
   readonly part?: string;
@@ -39,10 +39,10 @@ export type Dataset = {
   readonly summary: string;
   /** On the hub; null where the rows are made here. `config` is the folder of one of several configurations. */
   readonly source: { readonly repo: string; readonly config: string | null } | null;
-  /** Where the files go unless told otherwise; verl's default. */
+  /** The default folder for the files, as in verl. */
   readonly saveDir: string;
   readonly outputs: readonly Output[];
-  /** The raw row without what no file should hold, or null to leave it out. */
+  /** Cleans a raw row before it is used; null leaves it out. */
   readonly read?: (row: Row) => Row | null;
   /** Whether the first row of every file is also written as JSON, as one of verl's scripts does. */
   readonly hasExamples?: boolean;

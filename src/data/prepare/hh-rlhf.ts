@@ -2,9 +2,9 @@
  * Helpful and harmless dialogues as prompts with responses (`sft`), as preference pairs (`rm`), and as prompts to sample
  * from with a reward model (`rl`).
  *
- * `full_hh_rlhf` is verl's, of a dataset whose rows are divided into prompt and responses already. `hh-rlhf` is the
- * original, whose two sides are whole dialogues: they are divided where they part, at the last turn of the assistant
- * that both begin alike. A prompt ends with the words that open the answer, in both.
+ * `full_hh_rlhf` is verl's, of a dataset whose rows already have a prompt and responses. `hh-rlhf` is the original,
+ * whose two sides are whole dialogues: they are divided at the last turn of the assistant before which both are equal.
+ * In both, a prompt ends with the words that start the answer.
  */
 import { UserError } from "../../util/errors.ts";
 import { placeOf, type Row } from "../row.ts";
@@ -43,7 +43,7 @@ function parts(repo: string, split: string): Readonly<Record<"sft" | "rm" | "rl"
   };
 }
 
-/** Python's rounding: a half goes to the even neighbour. */
+/** Python's rounding: a half is rounded to the even neighbour. */
 function rounded(value: number): number {
   const floor = Math.floor(value);
   if (value - floor !== 0.5) return Math.round(value);
@@ -62,7 +62,7 @@ const fullOutputs: readonly Output[] = [
   ofTrain.rl,
 ];
 
-/** A row whose sides are whole dialogues, divided where they part. */
+/** A row whose sides are whole dialogues, divided where they start to differ. */
 function divided(row: Row): Row {
   const [chosen, rejected] = [textOf(row, "chosen"), textOf(row, "rejected")];
   let shared = 0;

@@ -1,13 +1,13 @@
 /**
- * What a parquet file says of itself: how many rows it has, and the types of its columns.
+ * The footer of a parquet file: how many rows it has, and the types of its columns.
  *
- * Only for files of which rows have been read before: reading is what holds a damaged footer against the file.
+ * Only for files whose rows were read before: reading them checks a damaged footer.
  */
 import { asyncBufferFromFile, parquetMetadataAsync, parquetSchema } from "hyparquet";
 import { type ColumnType, typeInFile } from "./column-type.ts";
 
 /** `columns` has null for a type that is not known here. */
-export type ParquetHead = {
+type ParquetHead = {
   readonly rows: number;
   readonly columns: readonly (readonly [name: string, type: ColumnType | null])[];
 };

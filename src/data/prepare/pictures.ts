@@ -2,7 +2,7 @@
  * Datasets with pictures: Geometry3K by rule and with a tool, and the captions of verl's example of supervised
  * fine-tuning with pictures.
  *
- * The pictures go through as the bytes they are (verl's scripts encode them anew, to the same pixels). The embedded
+ * The bytes of the pictures are copied (verl's scripts encode them again, to the same pixels). The embedded
  * engine trains on text only and refuses such rows; the files are for engines that take them.
  */
 import { z } from "zod";
@@ -48,7 +48,7 @@ function messagesOf(row: Row): readonly Made[] {
   });
 }
 
-/** A tenth of the rows, rounded up, is for testing; which, is drawn by a fixed seed (verl draws anew every time). */
+/** A tenth of the rows, rounded up, is for testing, chosen with a fixed seed (verl chooses again every time). */
 function tenth(count: number, isTest: boolean): readonly number[] {
   const drawn = [...new Random(1, "pokemon").permutation(count)];
   const testCount = Math.ceil(count / 10);

@@ -1,8 +1,8 @@
 /**
  * From the raw rows of a dataset to verl's parquet files: find the files, read them, make the columns, write.
  *
- * Everything is made before the first file is written, and every file appears whole or not at all; so a row that does
- * not fit, an interrupt or a full disk leaves what was there before.
+ * Everything is made before the first file is written, and every file appears complete or not at all. So a row that
+ * does not fit, an interrupt or a full disk leaves the earlier files as they were.
  */
 import { stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, relative, resolve } from "node:path";
@@ -21,7 +21,7 @@ import { hasAllShards, splitFiles } from "./splits.ts";
 import { type Column, verlParquet } from "./verl-parquet.ts";
 
 /** What to prepare, from where and to where. */
-export type PrepareRequest = {
+type PrepareRequest = {
   readonly dataset: Dataset;
   /** A raw file, or a folder with such files; null for the hub. */
   readonly localPath: string | null;
@@ -32,13 +32,13 @@ export type PrepareRequest = {
   readonly part: string | null;
 };
 
-export type PrepareContext = {
+type PrepareContext = {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
 };
 
 /** What was written, and the names of files that the source has no rows for. */
-export type Prepared = {
+type Prepared = {
   readonly files: readonly { readonly path: string; readonly rows: number }[];
   readonly missing: readonly string[];
 };
@@ -62,7 +62,7 @@ export async function prepare(request: PrepareRequest, context: PrepareContext):
       const read = [...sources.values()].flat().join(", ");
       throw new UserError(`${read} has no row to make ${missing.join(" or ")} of. Give files with more rows.`);
     }
-    await new Promise(setImmediate); // lets a Ctrl-C through that came while rows were encoded
+    await new Promise(setImmediate); // lets Ctrl-C through while rows are encoded
     context.signal.throwIfAborted();
     for (const { name, bytes } of made) {
       status(`writing ${name}`);
@@ -77,7 +77,7 @@ export async function prepare(request: PrepareRequest, context: PrepareContext):
   }
 }
 
-/** A file to be written; `rowCount` is null for one that holds no rows. */
+/** A file to be written; `rowCount` is null for a file without rows. */
 type MadeFile = { readonly name: string; readonly bytes: Uint8Array | string; readonly rowCount: number | null };
 
 type Sources = ReadonlyMap<string, readonly string[]>;
@@ -147,7 +147,7 @@ async function rawPathsIn(folder: string, saveDir: string): Promise<string[]> {
   return paths.filter((path) => !path.startsWith(`${saved}/`));
 }
 
-/** Raw rows are never written over. */
+/** Raw files are never overwritten. */
 function checkApart(sources: Sources, saveDir: string, outputs: readonly Output[]): void {
   const written = new Set(outputs.map(({ file }) => resolve(saveDir, file)));
   const both = [...sources.values()].flat().find((file) => written.has(resolve(file)));
@@ -197,7 +197,7 @@ const counted = (files: readonly string[]): string => (files.length === 1 ? file
 
 const yieldEvery = 2000;
 
-/** The columns of a file: what stays of the source, then what is made; a made column takes the place of one it replaces. */
+/** The columns of a file: those kept from the source, then the new ones; a new column with the same name replaces the old one in its place. */
 async function makeColumns(
   { file, split, takes, make }: Output,
   rows: readonly Row[],
@@ -205,7 +205,7 @@ async function makeColumns(
   signal: AbortSignal,
 ): Promise<Column[]> {
   const made: Made[] = [];
-  const from: Row[] = []; // which row each made one comes from
+  const from: Row[] = []; // the source row of each new row
   for (const [index, row] of rows.entries()) {
     if (index % yieldEvery === 0) {
       signal.throwIfAborted();
@@ -252,7 +252,7 @@ function pictureOf(type: ColumnType): (value: unknown) => unknown {
   return (value) => (Array.isArray(value) ? value.map(withoutPath) : value);
 }
 
-/** The types of the columns of parquet files, where the files agree on one that is known here. */
+/** The types of the columns of parquet files, if the files agree on one that is known here. */
 async function typesIn(files: readonly string[]): Promise<ReadonlyMap<string, ColumnType>> {
   if (!files.every(isParquet)) return new Map();
   const seen = new Map<string, (ColumnType | null)[]>();

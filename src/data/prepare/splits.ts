@@ -1,7 +1,7 @@
 /**
  * Which files of a folder or repository hold which split, by their names: the rule of Hugging Face's `datasets`.
  *
- * A path belongs to a split when one of the split's words stands in it as a word of its own (`data/train-00000-of-00001
+ * A path belongs to a split when it contains one of the split's words as a separate word (`data/train-00000-of-00001
  * .parquet`, `harmless-base/test.jsonl.gz`). In a folder without such words all files are training rows.
  */
 
@@ -17,7 +17,7 @@ const isData = (path: string) => /\.(parquet|(jsonl|ndjson|json)(\.gz)?)$/i.test
 const isAbout = (path: string) =>
   /(^|\/)[._]|(^|\/)(dataset_infos?|config|package|state)\.json$|_example\.json$/i.test(path);
 
-/** The files of each split that there is, in the order they are read in. */
+/** The files of each split that exists, in reading order. */
 export function splitFiles(paths: readonly string[], config: string | null): ReadonlyMap<string, readonly string[]> {
   const data = paths.filter((path) => isData(path) && !isAbout(path)).sort();
   const ofConfig = config === null ? [] : data.filter((path) => path.split("/").slice(0, -1).includes(config));
@@ -40,7 +40,7 @@ function splitOf(path: string): string | null {
   return null;
 }
 
-/** Where the same rows are there as parquet and as JSON, the parquet. */
+/** If the same rows exist as parquet and as JSON, only the parquet files. */
 function inOneForm(files: readonly string[]): readonly string[] {
   const parquet = files.filter((file) => file.toLowerCase().endsWith(".parquet"));
   return parquet.length > 0 ? parquet : files;

@@ -1,16 +1,17 @@
 /**
- * How an interpreter's process is started so that there is little it could do, even if a program took it over.
+ * How an interpreter's process is started, so that it can do very little even if a program takes control of it.
  *
- * Node's permission model leaves it the files of the interpreter to read, and no writing, no other processes, threads,
- * addons or inspector. It has no environment, no code from strings, and, where there is a POSIX shell, limits on its
- * memory and on its processor time, so that none is left behind for long. The permission model of Node 22 and 24 does
- * not know the network: `runner.ts` takes that away, and where it can be had the process stands in an empty one.
+ * Node's permission model lets it read the files of the interpreter, and allows no writing, no other processes, threads,
+ * addons or inspector. It has no environment variables and no code from strings. Where there is a POSIX shell, its memory
+ * and its processor time are limited, so that no process stays behind for long. The permission model of Node 22 and 24
+ * does not cover the network: `runner.ts` removes it, and where possible the process gets an empty network of its own.
  */
 import { realpathSync } from "node:fs";
 import { findPackageJSON } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { UserError } from "../../util/errors.ts";
+import { siblingModule } from "../../util/sibling-module.ts";
 import type { Interpreter } from "./protocol.ts";
 
 /** A command with its arguments, and the module that the process loads its interpreter from. */
@@ -18,7 +19,7 @@ export type Confined = { readonly command: string; readonly args: readonly strin
 
 /** Seconds of processor time after which the system ends the process; the sandbox replaces it long before. */
 export const CPU_SECONDS = 1200;
-/** What the process needs beside the program's memory: Node itself, its compiled code, the copy of the memory. */
+/** What the process needs besides the program's memory: Node itself, its compiled code, the copy of the memory. */
 const OWN_MB = 2048;
 
 /** Each with the module to load, and the packages that this module needs in turn. */
@@ -39,9 +40,8 @@ const packages: Record<Interpreter, { module: string; path: readonly (readonly [
 };
 
 /**
- * Limits, then the process itself. Python calls itself through C, which takes far more stack than Node allows by
- * default. Where the system lets anybody have a network of their own with nothing in it (Linux, mostly), the process
- * gets that.
+ * Limits, then the process itself. Recursion in Python goes through C, which takes far more stack than Node allows by
+ * default. Where the system allows every user an empty network namespace (mostly Linux), the process gets one.
  */
 const POSIX = `
 ulimit -c 0 2>/dev/null
@@ -53,10 +53,9 @@ if unshare -rn true 2>/dev/null; then exec env -i unshare -rn "$0" --stack-size=
 exec env -i "$0" --stack-size=$stack "$@"
 `;
 
-/** The command that starts an interpreter whose programs may have so much memory. */
+/** The command that starts an interpreter with this memory limit for its programs. */
 export function confine(interpreter: Interpreter, memoryMb: number): Confined {
-  const file = import.meta.url.endsWith(".ts") ? "./runner.ts" : "./runner.js";
-  const runner = realpathSync(fileURLToPath(new URL(file, import.meta.url)));
+  const runner = realpathSync(fileURLToPath(siblingModule("runner", import.meta.url)));
   const ownPackage = findPackageJSON(import.meta.url); // says that our files are modules
   const { folders, home } = packageFolders(interpreter);
   const args = [
@@ -76,12 +75,12 @@ export function confine(interpreter: Interpreter, memoryMb: number): Confined {
   return { command: "/bin/sh", args: ["-c", POSIX, process.execPath, dataKb, ...args], module };
 }
 
-/** Where the packages of an interpreter are: as they are found, as they are without links, and the first of them. */
+/** The folders of an interpreter's packages, with links resolved too, and the first of them. */
 function packageFolders(interpreter: Interpreter): { folders: ReadonlySet<string>; home: string } {
   const folders = new Set<string>();
   const homes: string[] = [];
   for (const [name, depth] of packages[interpreter].path) {
-    // A package is looked for from the one that needs it: it may stand in a folder of that one's own.
+    // A package is looked for from the one that needs it: it may be in that package's own folder.
     const needer = depth === 0 ? import.meta.url : pathToFileURL(join(homes[depth - 1] ?? "", "package.json")).href;
     const folder = packageFolder(name, needer);
     homes.push(realpathSync(folder));

@@ -1,17 +1,17 @@
 /**
  * The sandbox's end of one interpreter's process: start it, give it a program, end it.
  *
- * The process is held to its deadline from here: what has not answered by then is killed, whatever the program has done
- * to the interpreter's own clock. What it answers is taken for a claim about one program, and nothing more.
+ * The deadline is enforced here: a process that has not answered by then is killed, whatever the program has done to the
+ * interpreter's own clock. Its answer is only a claim about one program, and is checked as such.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Duplex } from "node:stream";
 import { messageOf, UserError } from "../../util/errors.ts";
-import { ownGroup } from "../killable.ts";
+import { ownGroup } from "../../workers/child-process.ts";
 import type { Confined } from "./confinement.ts";
 import { type Boot, header, type Interpreter, jsonFrame, type Outcome, type Request, readReply } from "./protocol.ts";
 
-export type InterpreterOptions = {
+type InterpreterOptions = {
   readonly interpreter: Interpreter;
   readonly confined: Confined;
   readonly outputBytes: number;
@@ -21,10 +21,10 @@ export type InterpreterOptions = {
 
 /** An interpreter stops an overdue program by itself; this much later it is killed. */
 const GRACE_MS = 1000;
-/** On a machine with much else to do. */
+/** Long, for a busy machine. */
 const START_MS = 120_000;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
-/** JSON writes a byte with up to 6. */
+/** A byte takes up to 6 bytes in JSON. */
 const JSON_FACTOR = 6;
 
 /** What `spawn` opens for "pipe" is a socket, though its type does not say so. */
@@ -34,7 +34,7 @@ type Waiting = { resolve(bytes: Buffer): void; reject(error: Error): void };
 export class InterpreterProcess {
   /** From which others start faster; null if this one was started from one. */
   snapshot: Uint8Array | null = null;
-  /** Milliseconds it has run programs. */
+  /** For how many milliseconds it has run programs. */
   busyMs = 0;
   /** It can be given another program. */
   isUsable = true;
@@ -60,7 +60,7 @@ export class InterpreterProcess {
     });
     this.#pipe = this.#child.stdio[3] as Pipe;
     this.#pipe.on("data", (chunk: Buffer) => this.#receive(chunk));
-    this.#pipe.on("error", () => undefined); // told by the end of the process
+    this.#pipe.on("error", () => undefined); // the end of the process reports it
     this.#child.stderr?.on("data", (chunk: Buffer) => {
       this.#lastWords = `${this.#lastWords}${chunk.toString("utf8")}`.slice(-2000);
     });
@@ -88,7 +88,7 @@ export class InterpreterProcess {
       this.#maxBytes = this.#replyBytes;
       this.#hold(false);
     } catch (cause) {
-      await this.#ended; // so that its last words have arrived
+      await this.#ended; // so that its last output has arrived
       const what = `The ${interpreter} interpreter of the code sandbox ${messageOf(cause)}.`;
       throw new UserError(`${what} ${advice(this.#lastWords)}`, { cause });
     } finally {
@@ -132,7 +132,7 @@ export class InterpreterProcess {
     await this.#ended;
   }
 
-  /** An interpreter that waits for a program keeps nobody from ending; one that runs does. */
+  /** Our program may exit while an interpreter waits for work, but not while it runs a program. */
   #hold(isHeld: boolean): void {
     for (const handle of [this.#pipe, this.#child, this.#child.stderr as Pipe | null]) {
       if (isHeld) handle?.ref();

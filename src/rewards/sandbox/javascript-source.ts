@@ -2,7 +2,7 @@
  * The JavaScript that runs in QuickJS before the program: the little of Node that programs for a judge use.
  *
  * `console`, `process`, `require` of assert, fs (to read the input), readline and util, and timers that do not wait. It
- * evaluates to functions that only the host holds. Whatever a program does to any of this, it does to itself.
+ * evaluates to functions that only the host has. If a program changes any of this, it only harms itself.
  */
 
 /** An expression: a function of the host's functions and the input. */
@@ -242,7 +242,7 @@ export const PRELUDE = String.raw`(function (print, exit, input) {
   return { tick, call, stringify: (value) => JSON.stringify(value) ?? "null", describe };
 })`;
 
-/** An expression for a function of the program, or a method of its class `Solution`; null for a name that is none. */
+/** An expression for a function of the program, or a method of its class `Solution`; null if the name is not an identifier. */
 export function functionSource(name: string): string | null {
   if (!/^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(name)) return null;
   return `typeof ${name} === "function" ? ${name} : ((solution) => solution.${name}.bind(solution))(new Solution())`;

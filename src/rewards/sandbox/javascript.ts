@@ -1,5 +1,5 @@
 /**
- * QuickJS, compiled to WebAssembly, for one program after the other: each has a runtime of its own, which is dropped.
+ * QuickJS, compiled to WebAssembly, for one program after the other; each has its own runtime, which is then dropped.
  *
  * A program sees the language, and what `javascript-source.ts` puts into its context; the host gives it two functions,
  * to print and to exit. Stack and time are limited by QuickJS itself, whose interrupt cannot be caught; memory by the
@@ -25,14 +25,14 @@ const LARGE_BYTES = 64 * 2 ** 20;
 
 export async function loadJavaScript(module: string): Promise<JavaScript> {
   const { newQuickJSWASMModuleFromVariant, newVariant, RELEASE_SYNC, Scope } = (await import(module)) as Package;
-  stripTypes("let warm: number = 1;"); // loads the parser, which needs what is taken away afterwards
+  stripTypes("let warm: number = 1;"); // loads the parser, which needs functions that are removed afterwards
   const memory = new wasm.Memory({ initial: START_BYTES / PAGE, maximum: MOST_BYTES / PAGE });
   const wasmMemory = memory as never; // the type is one of the browser's
   const quickjs = await newQuickJSWASMModuleFromVariant(newVariant(RELEASE_SYNC, { wasmMemory }));
   return new JavaScript(quickjs, Scope, memory);
 }
 
-export class JavaScript {
+class JavaScript {
   readonly snapshot = null;
   readonly #quickjs: QuickJSWASMModule;
   readonly #scopes: Package["Scope"];
@@ -44,7 +44,7 @@ export class JavaScript {
     this.#quickjs = quickjs;
     this.#scopes = scopes;
     this.#memory = memory;
-    // QuickJS's own limit does not hold in WebAssembly, where it cannot tell how large a block is.
+    // QuickJS's own limit does not hold in WebAssembly, where it does not know the size of a block.
     memory.grow = (pages) => {
       if (memory.buffer.byteLength + pages * PAGE > this.#mostBytes) throw new RangeError("out of memory");
       return wasm.Memory.prototype.grow.call(memory, pages);
@@ -65,7 +65,7 @@ export class JavaScript {
         outcome = new Run(scope, this.#quickjs, state).outcome();
       });
     } catch (error) {
-      // A runtime that was stopped half-way cannot always be taken down in order; this one is not used again.
+      // A runtime that was interrupted cannot always be freed cleanly; this interpreter is not used again.
       this.#isSpent = true;
       outcome ??= state.outcome(error instanceof Stop ? error : new Stop("crash", String(error)));
     }
@@ -80,7 +80,7 @@ class Run {
   readonly #state: RunState;
   readonly #runtime: QuickJSRuntime;
   readonly #context: QuickJSContext;
-  /** Says what was thrown, in the program's own context. */
+  /** Describes what was thrown, in the program's own context. */
   #describe: QuickJSHandle | null = null;
   #stop: Stop | null = null;
 
@@ -141,7 +141,7 @@ class Run {
     }
   }
 
-  /** Run what waits (promises, timers) to its end; the value of a promise is what it settled to. */
+  /** Run all pending promises and timers; the value of a promise is its result. */
   #settle(value: QuickJSHandle, tick: QuickJSHandle, mustSettle: boolean): QuickJSHandle {
     do {
       const done = this.#runtime.executePendingJobs();

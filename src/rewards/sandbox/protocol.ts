@@ -1,8 +1,8 @@
 /**
- * What the sandbox and an interpreter's process say to each other: frames of a length and so many bytes over one pipe.
+ * The messages between the sandbox and an interpreter's process: frames over one pipe, each a length and its bytes.
  *
- * The pipe is the process's file descriptor 3, so that nothing an interpreter reads or prints by itself can pass for a
- * message. What comes from an interpreter is a claim: `readReply` takes nothing but the fields below, of their types.
+ * The pipe is the process's file descriptor 3, so that nothing an interpreter prints can be taken for a message. What
+ * comes from an interpreter is not trusted: `readReply` takes only the fields below, with their types.
  */
 import { Buffer } from "node:buffer";
 
@@ -10,7 +10,7 @@ import { Buffer } from "node:buffer";
 export type Language = "python" | "javascript" | "typescript";
 export const languages: readonly Language[] = ["python", "javascript", "typescript"];
 
-/** The interpreters there are; TypeScript is JavaScript whose types are taken away first. */
+/** The interpreters; TypeScript runs as JavaScript after its types are removed. */
 export type Interpreter = "python" | "javascript";
 
 /** The first message to a new process. */
@@ -22,7 +22,7 @@ export type Boot = {
   readonly outputBytes: number;
 };
 
-/** A program, as it is sent: its pieces are run one after the other in one scope. */
+/** A program as it is sent; its pieces run one after the other in one scope. */
 export type Request = {
   /** Unguessable, and repeated in the reply. */
   readonly id: string;
@@ -36,7 +36,7 @@ export type Request = {
   readonly memoryMb: number;
 };
 
-/** A function of the program to be called once the program has run. */
+/** A function of the program that is called after the program has run. */
 export type Call = {
   /** A global function, or a method of a class `Solution`. */
   readonly name: string;
@@ -45,16 +45,16 @@ export type Call = {
 };
 
 /**
- * How a program ended: by itself with exit code 0, with an error or another code, out of time, out of memory, having
- * printed too much, having tried what the sandbox does not have, or with its interpreter.
+ * How a program ended: by itself with exit code 0, with an error or another code, out of time, out of memory, after
+ * too much output, after a use of something that the sandbox forbids, or because its interpreter crashed.
  */
 export type Status = "ok" | "error" | "timeout" | "memory" | "output" | "forbidden" | "crash";
 const statuses: readonly string[] = ["ok", "error", "timeout", "memory", "output", "forbidden", "crash"];
 
-/** What became of a program. */
+/** The result of a program. */
 export type Outcome = {
   readonly status: Status;
-  /** Null when the program did not come to an end of its own. */
+  /** Null if the program did not end by itself. */
   readonly exitCode: number | null;
   /** The end of the last piece was reached: no exit, no exception before it. */
   readonly isComplete: boolean;
@@ -68,20 +68,20 @@ export type Outcome = {
 /** `isSpent`: the process ends now. */
 export type Reply = Outcome & { readonly id: string; readonly isSpent: boolean };
 
-/** What stands before so many bytes. */
+/** The header of a frame with this many bytes. */
 export function header(length: number): Buffer {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32LE(length);
   return bytes;
 }
 
-/** A value as JSON, behind its length. */
+/** A value as JSON, after its length. */
 export function jsonFrame(value: unknown): Buffer {
   const bytes = Buffer.from(JSON.stringify(value));
   return Buffer.concat([header(bytes.length), bytes]);
 }
 
-/** The reply that bytes from an interpreter's process hold, or null where they hold none. */
+/** Parse the bytes of an interpreter's process as a reply; null if they are not one. */
 export function readReply(bytes: Uint8Array): Reply | null {
   let value: unknown;
   try {

@@ -1,12 +1,12 @@
 /**
- * The wall around Python: every function that CPython's WebAssembly may call outside itself, and what becomes of the
- * call once programs run.
+ * The sandbox's boundary around Python: every function that CPython's WebAssembly may call outside itself, and what such
+ * a call does once programs run.
  *
  * Pyodide lets Python reach any JavaScript object, the file system layer of Emscripten and, under Node, sockets and
- * processes. All of that goes through imported functions, so the imports are the wall: those that only read are left as
- * they are, those that a program needs are replaced by ones that serve from the run's state, and all others are
- * refused, those of a later release of Pyodide too. A program that corrupts its own memory still has nothing else to
- * call. Because nothing outside the memory can be changed, putting the memory back puts everything back.
+ * processes. All of that goes through imported functions, so the imports are the boundary: those that only read are left
+ * as they are, those that a program needs are replaced by ones that use the state of the run, and all others are
+ * refused, including those of a later release of Pyodide. A program that corrupts its own memory still has nothing else
+ * to call. Nothing outside the memory can be changed, so restoring the memory restores everything.
  */
 import { Buffer } from "node:buffer";
 import { randomFillSync as fillRandom } from "node:crypto";
@@ -30,7 +30,7 @@ export type Emscripten = {
 /** Error numbers of WASI, which Emscripten uses. */
 const errno = { access: 2, badFile: 8, notPermitted: 63, noTerminal: 59, noSeek: 70, readOnly: 69 } as const;
 
-/** Nothing but reading: clocks, time zones, what stands in the (unchangeable) file tree, the environment (empty). */
+/** Only reading: clocks, time zones, the read-only file tree, the (empty) environment. */
 const harmless: ReadonlySet<string> = new Set([
   "clock_time_get",
   "clock_res_get",
@@ -69,12 +69,12 @@ export class PythonGate {
   #run: RunState | null = null;
   #module: Emscripten | null = null;
 
-  /** From here on programs run: the wall is up for good. */
+  /** From now on programs run, and calls are restricted for good. */
   close(module: Emscripten): void {
     this.#module = module;
   }
 
-  /** The program that runs; its limits are the ones that hold. */
+  /** The running program, whose limits apply. */
   begin(run: RunState): void {
     this.#run = run;
   }
@@ -98,11 +98,11 @@ export class PythonGate {
           throw new Stop("forbidden", `the sandbox does not let a program call ${name}`);
         };
     const once = served ?? refused;
-    if (typeof original !== "function") return once; // needs an engine feature that is not there
+    if (typeof original !== "function") return once; // needs a feature that this engine does not have
     return (...args: never[]) => (this.#module === null ? original(...args) : once(...args));
   }
 
-  /** What a program gets instead of the original, or null where it is refused. */
+  /** What a program gets instead of the original, or null if the call is refused. */
   #served(name: string, original: Import): Import | null {
     const pass = original as (...args: unknown[]) => number; // system calls answer with a number
     const table: Readonly<Record<string, Import>> = {
@@ -180,7 +180,7 @@ export class PythonGate {
     });
   }
 
-  /** Files and folders of the file tree, to be read; no devices, which lead out of it. */
+  /** Files and folders of the file tree, for reading; no devices, because they lead outside. */
   #open(path: number, flags: number, open: () => number): number {
     const heap = this.#heap();
     const name = Buffer.from(heap.subarray(path >>> 0, heap.indexOf(0, path >>> 0))).toString("utf8");
@@ -201,7 +201,7 @@ export class PythonGate {
 
   #grow(bytes: number): boolean {
     const size = Math.ceil(bytes / PAGE) * PAGE;
-    // A little more than was asked for, so that memory that grows by small steps does not move each time.
+    // A little more than requested, so that memory that grows in small steps is not copied each time.
     const roomy = Math.min(this.#current().memoryBytes, Math.max(size, this.#heap().length + 16 * 2 ** 20));
     return size <= roomy && this.#emscripten().growMemory(roomy) === 1;
   }

@@ -1,8 +1,8 @@
 /**
- * The Python that runs in the interpreter beside the program: once before programs, and around each.
+ * The Python code that runs in the interpreter besides the program: once before all programs, and around each.
  *
- * None of it is part of the wall (`python-gate.ts` is); it makes ordinary programs work as they would elsewhere, and
- * makes ordinary attempts end with an ordinary exception.
+ * None of it is part of the boundary (`python-gate.ts` is). It makes ordinary programs work as they do elsewhere, and
+ * lets forbidden calls end with an ordinary exception.
  */
 
 /** Loaded before the memory is copied, so that no program waits for them. */
@@ -13,7 +13,7 @@ import threading, traceback, statistics, contextlib, collections, collections.ab
 import hashlib, base64, abc, numbers, warnings, inspect, selectors, concurrent.futures, unittest, zlib, encodings.idna
 `;
 
-/** The last thing before the wall goes up: takes away what is Pyodide's, and stands in for what WebAssembly lacks. */
+/** The last step before programs run: removes what belongs to Pyodide, and replaces what WebAssembly lacks. */
 export const SETTLE = `
 import sys, asyncio, random, threading, time, gc, os
 
@@ -94,8 +94,8 @@ finally:
 `;
 
 /**
- * Calls a function of the program; `answer` is what it returned, as JSON. JSON texts are Python literals, too. JSON
- * has no whole numbers for keys, so those of a first argument become them again, as in verl.
+ * Calls a function of the program; `answer` is what it returned, as JSON. JSON texts are Python literals, too. Keys
+ * in JSON are texts, so integer keys of a first argument are converted back, as in verl.
  */
 export function callSource(name: string, args: readonly string[]): string {
   return `

@@ -2,8 +2,8 @@
  * CPython, compiled to WebAssembly by the Pyodide project, for one program after the other.
  *
  * Nothing of Pyodide's bridge to JavaScript is used to run a program: sources are compiled and evaluated by CPython's
- * own functions, so that the bridge can be walled off (`python-gate.ts`). After each program the whole memory is
- * overwritten with its copy from before the first: the next program cannot tell that there was one.
+ * own functions, so that the bridge can be closed (`python-gate.ts`). After each program the whole memory is
+ * overwritten with the copy from before the first program, so no trace of it is left for the next.
  */
 import { Buffer } from "node:buffer";
 import { constants } from "node:fs";
@@ -31,7 +31,7 @@ const LARGE_BYTES = 256 * 2 ** 20;
 /** How an evaluation ended that did not raise. */
 const ENDED = "ended";
 
-/** Load the interpreter: from the snapshot of another, or, in a few seconds, from nothing. */
+/** Load the interpreter: from the snapshot of another one, or without one, which takes a few seconds. */
 export async function loadPython(module: string, snapshot: Uint8Array | null): Promise<Python> {
   const gate = new PythonGate();
   const instances: Instance[] = [];
@@ -61,7 +61,7 @@ export async function loadPython(module: string, snapshot: Uint8Array | null): P
   return new Python(pyodide, gate, instance, ownSnapshot);
 }
 
-export class Python {
+class Python {
   /** From which another process starts in a fraction of the time; null if this one was started from one. */
   readonly snapshot: Uint8Array | null;
   readonly #gate: PythonGate;

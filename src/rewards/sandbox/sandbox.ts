@@ -15,7 +15,7 @@ import { type Call, type Interpreter, type Language, languages, type Outcome, ty
 
 export type { Call, Language, Outcome, Status } from "./protocol.ts";
 
-export type SandboxOptions = {
+type SandboxOptions = {
   /** Programs that may run at once, in each language; one per core if absent. */
   readonly threads?: number;
   /** The most memory that a program may be given, and what it is given if it does not say. */

@@ -10,7 +10,7 @@ import { type Expression, LONGEST_FORMULA, parseTokens } from "./expression.ts";
 import { type Token, tokenize } from "./math-tokens.ts";
 import { withoutThousands } from "./prm800k.ts";
 
-export type Answer =
+type Answer =
   | { readonly kind: "formula"; readonly tokens: readonly Token[] }
   /** `open` is "" for a list without brackets. */
   | { readonly kind: "list"; readonly open: string; readonly close: string; readonly items: readonly Answer[] }

@@ -4,7 +4,7 @@
  * read the text once.
  */
 
-/** Where the brace closes that opens first at or after `start`; -1 where none does. */
+/** Where the first brace that opens at or after `start` is closed; -1 if it is not. */
 export function closingBrace(text: string, start: number): number {
   let depth = 0;
   for (let at = start; at < text.length; at++) {
@@ -15,7 +15,7 @@ export function closingBrace(text: string, start: number): number {
   return -1;
 }
 
-/** What stands in the last `\boxed{…}`; null without one, or when its brace is not closed. */
+/** The content of the last `\boxed{…}`; null without one, or if its brace is not closed. */
 export function lastBoxed(text: string): string | null {
   const opener = "\\boxed{";
   const start = text.lastIndexOf(opener);

@@ -1,10 +1,10 @@
 /**
  * Whether two formulas have the same value. Rational numbers are compared exactly; everything else at eight points, in
- * complex floating point: formulas that differ agree at all of them only by an accident that does not happen.
+ * complex floating point: different formulas agree at all of them only with negligible probability.
  *
  * The points give every symbol positive and negative values in all combinations of three symbols, so that the root of
  * x² is not x. A formula that has no finite value at a point does not count there. Work is bounded: powers and factorials
- * that would not fit are no exact numbers, and floating point is constant time.
+ * that are too large are not computed exactly, and floating point takes constant time.
  */
 import { type Expression, type Operation, parseExpression } from "./expression.ts";
 
@@ -28,8 +28,8 @@ export function areEqual(a: Expression, b: Expression): boolean {
 }
 
 /**
- * The real number by which b is multiplied to give a, wherever both have a value; null where there is none. Such are the
- * two sides of `2x = 4` and `x = 2`, brought to zero.
+ * The real number by which b is multiplied to give a, wherever both have a value; null if there is none. For
+ * example the differences of both sides of `2x = 4` and `x = 2` have such a factor.
  */
 export function ratioOf(a: Expression, b: Expression): number | null {
   const samples = samplesOf(a, b);
@@ -119,7 +119,7 @@ function power(base: Complex, exponent: Complex): Complex {
   if (isZero) return exponent[0] > 0 ? [0, 0] : exponent[0] === 0 ? [1, 0] : UNDEFINED;
   const isReal = base[1] === 0 && exponent[1] === 0 && (base[0] > 0 || Number.isInteger(exponent[0]));
   const value: Complex = isReal ? [base[0] ** exponent[0], 0] : exp(multiply(exponent, ln(base)));
-  return size(value) < 1e-300 ? UNDEFINED : value; // too small to tell from 0
+  return size(value) < 1e-300 ? UNDEFINED : value; // too small to distinguish from 0
 }
 
 /** The real root of a negative number where the degree is odd, else the principal one. */
@@ -178,7 +178,7 @@ const rules: Readonly<Record<Operation, (a: Complex, b: Complex) => Complex>> = 
   tanh: onReal(Math.tanh),
 };
 
-/** Numbers with more bits are not worked out exactly. */
+/** Numbers with more bits are not computed exactly. */
 const MOST_BITS = 20_000;
 
 /** The exact value of a formula of rational numbers; null for any other. */

@@ -2,7 +2,7 @@
  * Formulas as trees: numbers, symbols and operations on them. Reads LaTeX and plain notation (`math-tokens.ts`).
  *
  * Not a computer algebra system: nothing is simplified. Two formulas are compared by their values (`equality.ts`). What
- * cannot be read is null, and reading is bounded in length and depth, whatever a model wrote.
+ * cannot be read is null, and length and depth are limited for any response.
  */
 import { functions, type Token, tokenize } from "./math-tokens.ts";
 
@@ -19,7 +19,7 @@ export type Expression =
 export const LONGEST_FORMULA = 1000;
 const DEEPEST = 100;
 
-/** Where the reading stands. */
+/** The position of the parser. */
 type Cursor = { readonly tokens: Token[]; at: number; depth: number; bars: number };
 
 /** Thrown inside this file only: the tokens are not a formula. */
@@ -112,7 +112,7 @@ function postfixed(cursor: Cursor): Expression {
 const closers: Readonly<Record<string, string>> = { "(": ")", "[": "]", "{": "}", "⌊": "⌋", "⌈": "⌉", "|": "|" };
 const wraps: Readonly<Record<string, Operation>> = { "|": "abs", "⌊": "floor", "⌈": "ceil" };
 
-/** Whether the next token can begin a factor, so that there is a multiplication sign between the lines. */
+/** Whether the next token can begin a factor, so that there is an implied multiplication. */
 function startsFactor(cursor: Cursor): boolean {
   const next = cursor.tokens[cursor.at];
   if (next === undefined) return false;
@@ -220,7 +220,7 @@ function argument(cursor: Cursor): Expression {
   return number(next.text);
 }
 
-/** `_1` or `_{12}` as part of a symbol's name; nothing where there is none. */
+/** `_1` or `_{12}` as part of a symbol's name; empty if there is none. */
 function subscript(cursor: Cursor): string {
   let name = "";
   for (; isMark(cursor, "'"); cursor.at++) name += "'";

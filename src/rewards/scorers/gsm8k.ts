@@ -1,14 +1,14 @@
 /**
  * GSM8K: the number after the last `#### `, compared as text. Only the last 300 characters are read, as in verl.
  *
- * `strict` wants `#### ` and takes thousands commas out; `flexible` takes the last thing that looks like a number, commas
- * and all. A full stop stays part of the number in both: "#### 72." is not 72.
+ * `strict` requires `#### ` and removes thousands commas; `flexible` takes the last text that looks like a number, with
+ * its commas. A full stop stays part of the number in both: "#### 72." is not 72.
  */
 import { lastCharacters } from "./python-text.ts";
 
 export type Gsm8kMethod = "strict" | "flexible";
 
-/** The answer of a response, or null where it gives none. */
+/** The answer of a response, or null if it gives none. */
 export function extractGsm8k(response: string, method: Gsm8kMethod = "strict"): string | null {
   const end = lastCharacters(response, 300);
   if (method === "strict") {

@@ -7,8 +7,8 @@ import { LONGEST_ANSWER } from "./python-text.ts";
 const dropped: readonly string[] = ["\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"];
 
 /**
- * The normalised answer; null where the original raises (two `\text{ ` units, or a `\frac` or `\sqrt` with nothing behind
- * it), and for what is too long to be an answer. `barePercent` also takes out a `%` without a backslash.
+ * The normalised answer; null where the original raises (two `\text{ ` units, or a `\frac` or `\sqrt` with nothing after
+ * it), and for a text that is too long for an answer. `barePercent` also removes a `%` without a backslash.
  */
 export function normalizeHendrycks(answer: string, { barePercent = false } = {}): string | null {
   if (answer.length > LONGEST_ANSWER) return null;
@@ -35,14 +35,14 @@ export function normalizeHendrycks(answer: string, { barePercent = false } = {})
 /** A quotient of two integers in their shortest form, and nothing else. */
 const wholeFraction = /^(0|-?[1-9][0-9]*)\/(0|-?[1-9][0-9]*)$/;
 
-/** `x=5` is 5: what stands before the only "=" goes where it has at most two characters. */
+/** `x=5` is 5: the part before the only "=" is removed if it has at most two characters. */
 function withoutShortName(text: string): string {
   const [name = "", value, ...more] = text.split("=");
   const isShort = name.length <= 4 && [...name].length <= 2;
   return value !== undefined && more.length === 0 && isShort ? value : text;
 }
 
-/** `\frac12` and `\frac1{2}` with braces; the text as it was where a `\frac` has a single character behind it. */
+/** `\frac12` and `\frac1{2}` with braces; the text is unchanged if a `\frac` has only one character after it. */
 function bracedFractions(text: string): string | null {
   const [head = "", ...tails] = text.split("\\frac");
   const parts = [head];

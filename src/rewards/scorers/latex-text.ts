@@ -1,8 +1,8 @@
 /**
- * LaTeX as a line of plain text that reads the same: `\frac{1}{2}` is "1/2", `\sqrt{2}` is "sqrt(2)", `\text{Yes}` is
- * "Yes". What the PRM800K rules compare (`prm800k.ts`).
+ * LaTeX as a line of plain text with the same meaning: `\frac{1}{2}` is "1/2", `\sqrt{2}` is "sqrt(2)", `\text{Yes}` is
+ * "Yes". The PRM800K rules compare such texts (`prm800k.ts`).
  *
- * verl leaves this to pylatexenc, which drops braces without a trace, so that `\frac{1+x}{2}` becomes "1+x/2" and
+ * verl leaves this to pylatexenc, which drops braces, so that `\frac{1+x}{2}` becomes "1+x/2" and
  * `x^{n+1}` becomes "x^n+1". Here a part of several terms gets brackets.
  */
 
@@ -95,10 +95,10 @@ const symbols: Readonly<Record<string, string>> = {
 const DEEPEST = 50;
 const piece = /\\[a-zA-Z]+\*?|\\.|[{}]|[^\\{}]/gsu;
 
-/** Where the reading stands. */
+/** The position of the parser. */
 type Cursor = { readonly pieces: readonly string[]; at: number };
 
-/** The plain text of some LaTeX; null where braces nest deeper than any answer does. */
+/** The plain text of some LaTeX; null if braces are nested too deep for an answer. */
 export function latexToText(latex: string): string | null {
   const cursor: Cursor = { pieces: latex.match(piece) ?? [], at: 0 };
   let text = "";
@@ -140,7 +140,7 @@ function group(cursor: Cursor, depth: number): string | null {
   return text;
 }
 
-/** What a command applies to: the next thing that is not a space. */
+/** The argument of a command: the next thing that is not a space. */
 function argument(cursor: Cursor, depth: number): string | null {
   while (cursor.pieces[cursor.at] === " ") cursor.at++;
   return cursor.at < cursor.pieces.length && depth < DEEPEST ? next(cursor, depth + 1) : null;

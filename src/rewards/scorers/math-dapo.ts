@@ -2,17 +2,17 @@
  * DAPO's math rule: what follows the last `Answer:`, normalised and compared as text. Only the last 300 characters are
  * read. Right is +1, wrong is -1, as the recipe was tuned with.
  *
- * Where there is no `Answer:` the last `\boxed{…}` of the last 100 characters is compared as it is: what verl 0.9 does and
- * 0.7 did not (`boxedFallback: false`). verl's surprises stay: "a " and "an " go inside words too, unit words anywhere,
- * and a full stop belongs to the answer.
+ * Without `Answer:` the last `\boxed{…}` of the last 100 characters is compared unchanged, as verl 0.9 does and 0.7 did
+ * not (`boxedFallback: false`). Surprising rules of verl are kept: "a " and "an " are removed inside words too, unit
+ * words anywhere, and a full stop belongs to the answer.
  */
 import { lastBoxed } from "./boxed.ts";
 import { lastCharacters, strip } from "./python-text.ts";
 
 /** A score with verl's columns `acc` and `pred`. */
-export type DapoScore = { readonly score: 1 | -1; readonly acc: boolean; readonly pred: string | null };
+type DapoScore = { readonly score: 1 | -1; readonly acc: boolean; readonly pred: string | null };
 
-export type DapoOptions = { readonly strictBox?: boolean; readonly boxedFallback?: boolean };
+type DapoOptions = { readonly strictBox?: boolean; readonly boxedFallback?: boolean };
 
 const replaced: readonly (readonly [before: string, after: string])[] = [
   ["an ", ""],

@@ -18,13 +18,13 @@ export function lastBox(text: string): string | null {
   return end < 0 ? null : text.slice(start, end + 1);
 }
 
-/** What stands in a box found by `lastBox`; null for an `\fbox` or a box that does not open at once. */
+/** The content of a box found by `lastBox`; null for an `\fbox`, or if no brace follows directly. */
 export function contentOf(box: string): string | null {
   if (box.startsWith("\\boxed ")) return box.slice("\\boxed ".length);
   return box.startsWith("\\boxed{") ? box.slice("\\boxed{".length, -1) : null;
 }
 
-/** 1 where the boxed answer is the truth after normalisation, else 0. */
+/** 1 if the boxed answer equals the truth after normalisation, else 0. */
 export function scoreMathReward(response: string, truth: string): number {
   const box = lastBox(response);
   const answer = box === null ? null : contentOf(box);

@@ -1,14 +1,14 @@
 /**
- * The words of a formula: LaTeX and plain notation (`\frac{1}{2}`, `sqrt(2)/2`, `2π`) become one list of tokens.
+ * The tokens of a formula: LaTeX and plain notation (`\frac{1}{2}`, `sqrt(2)/2`, `2π`) become one list of tokens.
  *
- * A token is a number ("12.5"), a name ("sqrt", "x", "pi") or a mark ("+", "(", "<="). Commands that only set type
- * (`\left`, `\,`, `\displaystyle`) leave nothing; a degree sign neither. Names are lower case: an answer `A` is an answer
- * `a`.
+ * A token is a number ("12.5"), a name ("sqrt", "x", "pi") or a mark ("+", "(", "<="). Commands for
+ * layout (`\left`, `\,`, `\displaystyle`) and degree signs are dropped. Names are lower case: the answers `A` and `a` are
+ * the same.
  */
 
 export type Token = { readonly kind: "number" | "name" | "mark"; readonly text: string };
 
-/** Functions by the names they go by. `frac`, `binom` and `sqrt` have syntax of their own. */
+/** Functions by their names. `frac`, `binom` and `sqrt` have syntax of their own. */
 export const functions = {
   arcsin: "arcsin",
   asin: "arcsin",
@@ -63,7 +63,7 @@ const greekNames: readonly string[] = [
   "omega",
 ];
 
-/** What commands and single characters stand for, where that is a mark or a name of another spelling. */
+/** The meaning of commands and single characters that are a mark, or a name in another spelling. */
 const meanings: Readonly<Record<string, Token | null>> = {
   ...marks({
     "*": ["\\cdot", "\\times", "\\ast", "·", "×", "⋅", "∗"],
@@ -136,7 +136,7 @@ const degree = /\^\s*(?:\{\s*\\circ\s*\}|\\circ)/g;
 const knownNames = [...Object.keys(functions), ...commandNames, ...constantNames, ...greekNames];
 const knownName = new RegExp(`^(?:${knownNames.join("|")})`);
 
-/** The tokens of a formula. Never refuses: what means nothing becomes a mark that no grammar expects. */
+/** The tokens of a formula. Never throws: an unknown character becomes a mark that no rule accepts. */
 export function tokenize(formula: string): Token[] {
   const text = formula.replace(degree, "");
   const tokens: Token[] = [];
@@ -180,7 +180,7 @@ const meaningOf = (piece: string): Token | null | undefined =>
   Object.hasOwn(meanings, piece) ? meanings[piece] : undefined;
 const commandOf = (name: string): Token => meaningOf(name) ?? { kind: "name", text: name };
 
-/** A run of letters: known names where they begin, single letters elsewhere. */
+/** A sequence of letters: known names where they match, single letters elsewhere. */
 function lettersOf(letters: string): Token[] {
   const tokens: Token[] = [];
   for (let at = 0; at < letters.length; ) {

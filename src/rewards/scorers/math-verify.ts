@@ -1,6 +1,5 @@
 /**
- * An answer compared by what it means, in the manner of Math-Verify: the scorer to choose where answers are more than
- * numbers. verl has it as an option too; no data source uses it by default.
+ * An answer compared by its meaning, like Math-Verify does: the scorer to choose if answers are more than numbers. verl has it as an option too; no data source uses it by default.
  *
  * Where the answer is looked for, in this order: the last boxes (several close together are a list) or what follows
  * "final answer is", whichever ends later; what follows the last "answer"; the last formula or number. Outside of boxes
@@ -10,7 +9,7 @@ import { isSameAnswer, parseAnswer } from "./answer.ts";
 import { closingBrace } from "./boxed.ts";
 import { strip } from "./python-text.ts";
 
-/** 1 where the response's answer means what the truth means, else 0. */
+/** 1 if the response's answer has the same meaning as the truth, else 0. */
 export function scoreMathVerify(response: string, truth: string): number {
   const given = extractMathAnswer(response);
   const [right, answer] = [parseAnswer(truth), given === null ? null : parseAnswer(given)];

@@ -1,10 +1,10 @@
 /**
- * PRIME's rule for competition mathematics (arXiv:2502.01456): the answer is looked for behind words such as "answer is",
- * in the last box, behind the last "is" or "=", and is right by the rules of PRM800K or, failing that, by those of ToRA:
+ * PRIME's rule for competition mathematics (arXiv:2502.01456): the answer is searched after words such as "answer is",
+ * in the last box, after the last "is" or "=", and is right by the rules of PRM800K or else by those of ToRA:
  * numbers within 1e-4, also as percentages, π as 3.14, lists element by element.
  *
  * The last step of verl's, a symbolic comparison, never succeeds there (it uses a decorator as a context manager), so it
- * is left out: unreduced fractions stay wrong. Departures: π may stand in LaTeX and plain formulas alike, "1,2" is
+ * is left out: unreduced fractions stay wrong. Departures: π may be in LaTeX and in plain formulas, "1,2" is
  * not 12, and `Interval(…)`, `Point(…)` and `Matrix(…)`, which are Python and not answers, are not read.
  */
 import { closingBrace } from "./boxed.ts";
@@ -20,7 +20,7 @@ const last: readonly string[] = ["be ", "is ", "are ", "=", ": ", "get ", "be\n"
 /** Of longer responses only the end is read. */
 const LONGEST_RESPONSE = 100_000;
 
-/** The answer a response gives: never null, at worst the response itself. */
+/** The answer of a response; the response itself if nothing else is found. */
 export function extractPrimeAnswer(response: string): string {
   let text = readable(response.slice(-LONGEST_RESPONSE));
   for (const marker of before) text = cut(text, marker, (part, at) => part.slice(at + marker.length));
@@ -41,7 +41,7 @@ function cut({ text, lower }: Readable, marker: string, keep: (part: string, at:
   return at < 0 ? { text, lower } : { text: strip(keep(text, at)), lower: strip(keep(lower, at)) };
 }
 
-/** 1 where the response's answer is the truth, else 0. */
+/** 1 if the response's answer is right, else 0. */
 export function scorePrimeMath(response: string, truth: string): number {
   const answer = extractPrimeAnswer(response);
   if (isEquivalent(answer, truth, { isCompact: false })) return 1;
@@ -51,7 +51,7 @@ export function scorePrimeMath(response: string, truth: string): number {
   return values.some((pi) => isSameAnswer(answer, truth, pi)) ? 1 : 0;
 }
 
-/** What stands in the last `\boxed{…}`, or in the last `\fbox{…}` where there is none; "" without either. */
+/** The content of the last `\boxed{…}`, or else of the last `\fbox{…}`; "" without either. */
 function boxedContent(text: string): string {
   const boxed = text.lastIndexOf("\\boxed");
   const start = boxed >= 0 ? boxed : text.lastIndexOf("\\fbox");
@@ -60,7 +60,7 @@ function boxedContent(text: string): string {
   return end < 0 ? "" : strip(text.slice(open + 1, end));
 }
 
-/** A number where the text is one, else the text. */
+/** The number if the text is one, else the text. */
 type Reading = number | string;
 
 /** The rules of ToRA (arXiv:2309.17452). */
@@ -89,7 +89,7 @@ function isSameList(given: string, right: string, pi: number): boolean {
 
 const isIn = (open: string, text: string, close: string): boolean => text.startsWith(open) && text.endsWith(close);
 
-/** Amounts of money and percentages without their sign, numbers without their base, formulas with π worked out. */
+/** Amounts of money and percentages without their sign, numbers without their base, formulas with π computed. */
 function read(text: string, pi: number): Reading {
   if (/^\$[0-9]+(?:\.[0-9]+)?/.test(text)) return text.slice(1);
   if (/^[0-9]+(?:\.[0-9]+)?\\?%$/.test(text)) return text.replace(/\\?%/, "");

@@ -4,7 +4,7 @@
  * as such: 10/5 is not 2, and 2/4 is not 1/2.
  *
  * Departures from verl, which asks sympy: values are compared by `equality.ts`, which cannot hang, so exponents of
- * several digits need no exclusion; a mixed number keeps its sign (-2 1/2 is -5/2); the commas of 1,234,567,890 all go;
+ * several digits need no exclusion; a mixed number keeps its sign (-2 1/2 is -5/2); all commas of 1,234,567,890 are removed;
  * and the brackets of LaTeX arguments are kept (`latex-text.ts`).
  */
 import { areEqualFormulas } from "./equality.ts";
@@ -14,8 +14,8 @@ import { latexToText } from "./latex-text.ts";
 import { parseFloatStrictly, strip } from "./python-text.ts";
 
 /** Where the two users of these rules differ. */
-export type Prm800kOptions = {
-  /** mathruler: spaces, braces and bare percent signs do not count, and litres are no unit. */
+type Prm800kOptions = {
+  /** mathruler: spaces, braces and bare percent signs do not count, and litres are not a unit. */
   readonly isCompact: boolean;
 };
 
@@ -55,7 +55,7 @@ export function isEquivalent(answer: string, truth: string, options: Prm800kOpti
   return rightParts.length > 0 && rightParts.every((part, i) => isEqualPart(givenParts[i] ?? "", part));
 }
 
-/** Hendrycks' normalisation of what may be wrapped in `\text{…}`; as it was where that cannot be done. */
+/** Hendrycks' normalisation of a text that may be inside `\text{…}`; unchanged if that is not possible. */
 function normalizeText(answer: string, { isCompact }: Prm800kOptions): string {
   const text = strip(unwrapped(strip(answer)));
   return normalizeHendrycks(text, { barePercent: isCompact }) ?? text;
@@ -83,7 +83,7 @@ function normalizeValue(answer: string, { isCompact }: Prm800kOptions): string {
   return wholeNumber(withoutThousands(text)) ?? text;
 }
 
-/** The digits of a text that is a whole number, whatever its notation: `1e3` is 1000. */
+/** The digits of a text that is an integer in any notation: `1e3` is 1000. */
 function wholeNumber(text: string): string | null {
   const value = parseFloatStrictly(text);
   if (value === null || !(Math.abs(value - Math.round(value)) <= 1e-7)) return null;

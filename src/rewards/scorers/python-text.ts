@@ -1,9 +1,9 @@
 /**
- * Where Python's texts differ from JavaScript's: verl's scorers count characters by code point and have their own idea
- * of white space. Only what the scorers need.
+ * Where Python's texts differ from JavaScript's: verl's scorers count characters by code point and have their own
+ * definition of white space. Only what the scorers need.
  */
 
-/** No answer has more characters: a longer one is not worked on, only held against the truth as it is. */
+/** A longer answer is not normalised, only compared with the truth as it is. */
 export const LONGEST_ANSWER = 10_000;
 
 /** The last `count` characters, counted by code point: `text[-count:]`. */
@@ -25,7 +25,7 @@ export function strip(text: string): string {
   return text.slice(start, end);
 }
 
-/** What Python takes for white space: the four separators of ASCII too, but no byte order mark. */
+/** White space in Python: with the four separators of ASCII, without the byte order mark. */
 function isSpace(code: number): boolean {
   if (code <= 0x20) return code === 0x20 || (code >= 0x09 && code <= 0x0d) || code >= 0x1c;
   return code === 0x85 || (code >= 0xa0 && code !== 0xfeff && /\s/.test(String.fromCharCode(code)));
@@ -43,7 +43,7 @@ export function words(text: string): string[] {
   return found;
 }
 
-/** The number a text says, as `float(text)` reads it; null where that raises. `1_000` is no number here. */
+/** The number of a text, as `float(text)` reads it; null if that raises. `1_000` is not a number here. */
 export function parseFloatStrictly(text: string): number | null {
   const trimmed = strip(text).toLowerCase();
   if (/^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?$/.test(trimmed)) return Number(trimmed);

@@ -1,7 +1,7 @@
 /**
  * Questions answered with a search tool (Search-R1, arXiv:2503.09516): the last `<answer>…</answer>` must be one of the
  * targets, after lower-casing and without punctuation, articles and double spaces. More than ten answer tags of either
- * kind cost three quarters, so that guessing in every line does not pay.
+ * kind cost three quarters of the score, so that guessing in every line does not help.
  */
 import { LONGEST_ANSWER, strip, words } from "./python-text.ts";
 
@@ -14,7 +14,7 @@ export type SearchQaOptions = {
 
 const [OPEN, CLOSE] = ["<answer>", "</answer>"];
 
-/** What stands in the last complete pair of answer tags, or null. */
+/** The content of the last complete pair of answer tags, or null. */
 export function extractSearchAnswer(response: string): string | null {
   let answer: string | null = null;
   for (let at = 0; ; ) {

@@ -101,11 +101,7 @@ export async function logprobsOf(
 }
 
 /** The critic's estimate at each response token. */
-export async function valuesOf(
-  { config, progress }: RlContext,
-  critic: Model,
-  { episodes, mask }: Masked,
-): Promise<Rows> {
+async function valuesOf({ config, progress }: RlContext, critic: Model, { episodes, mask }: Masked): Promise<Rows> {
   const options = { micro: microBatching(config, "values"), onMicroBatch: progress.phase("values") };
   return responseRows(episodes, await critic.forward(tokenRows(episodes, mask), ["values"], options), "values");
 }

@@ -13,6 +13,7 @@ import { roleSharding } from "../../config/ray/ray.ts";
 import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
 import { readAnyConfig } from "../../models/config.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
+import { optimizerDir, roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
@@ -27,7 +28,7 @@ export type Roles = { readonly actor: Model } & { readonly [Name in Exclude<Role
 
 type RoleRow = {
   /** Its folder in a checkpoint; null for a role that is not trained. */
-  readonly savedAs: "actor" | "critic" | null;
+  readonly savedAs: TrainedRole | null;
   isNeeded(config: PpoConfig): boolean;
   /** How the model is opened at the beginning of a run. */
   spec(config: PpoConfig, prompts: Prompts, context: TrainContext): Promise<ModelSpec>;
@@ -88,10 +89,6 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
 // Safe: `roleTable` has a row for every role and no other.
 const roleNames = Object.keys(roleTable) as RoleName[];
 
-/** The folder of the actor in a checkpoint. */
-export const actorDir = (checkpoint: string): string => join(checkpoint, "actor");
-const optimizerDir = (role: string): string => join(role, "optimizer");
-
 /** Open the roles that the config asks for, as they were at a checkpoint or new. */
 export async function openRoles(
   config: PpoConfig,
@@ -103,7 +100,7 @@ export async function openRoles(
     const { savedAs, spec } = roleTable[name];
     const given = await spec(config, prompts, context);
     if (start === null || savedAs === null) return engine.open(given);
-    const folder = join(start.dir, savedAs);
+    const folder = roleDir(start.dir, savedAs);
     const model = await engine.open({ ...given, folder });
     await model.loadOptimizer(optimizerDir(folder));
     return model;
@@ -118,8 +115,9 @@ export async function saveRoles(roles: Roles, dir: string): Promise<void> {
   for (const name of roleNames) {
     const [model, { savedAs }] = [roles[name], roleTable[name]];
     if (model === undefined || savedAs === null) continue;
-    await model.save(join(dir, savedAs));
-    await model.saveOptimizer(optimizerDir(join(dir, savedAs)));
+    const folder = roleDir(dir, savedAs);
+    await model.save(folder);
+    await model.saveOptimizer(optimizerDir(folder));
   }
 }
 

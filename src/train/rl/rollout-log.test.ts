@@ -5,7 +5,7 @@ import { parseOverride } from "../../config/overrides.ts";
 import { ppoSchema } from "../../config/ppo/schema.ts";
 import { resolve } from "../../config/resolve.ts";
 import { rlRow } from "../../data/rl-rows.ts";
-import { singleTurn } from "../../rollout/ledger.ts";
+import { appendGiven, appendSampled, singleTurn } from "../../rollout/ledger.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { type Episode, responseLength } from "./episode.ts";
 import { rolloutGroups, rowsToLog } from "./rollout-log.ts";
@@ -103,4 +103,25 @@ test("what is logged of a token is what is known of it, and nothing is logged of
       });
     }
   }
+});
+
+test("an episode of several turns and ledgers is logged with the tokens that the policy did not draw marked", async () => {
+  const tokenizer = await loadTokenizer(
+    fileURLToPath(new URL("../../../test/fixtures/text/wordlevel", import.meta.url)),
+  );
+  const sampled = (ids: readonly number[]) => ({ ids, logprobs: ids.map(() => -1), finishReason: "stop" as const });
+  const asked = appendGiven(singleTurn([4], sampled([5, 6]), 0), [7], "tool");
+  const ledgers = [appendSampled(asked, sampled([8]), 0), singleTurn([4, 5], sampled([9]), 1)];
+  const episode: Episode = { ...episodesOf([[1]])[0]!, ledgers };
+  const [group] = rolloutGroups([episode], { logged: [0] }, { tokenizer });
+  expect(group!.episodes[0]).toMatchObject({
+    tokens: [5, 6, 7, 8, 9].map((id) => tokenizer.tokenText(id)),
+    drawn: [1, 1, 0, 1, 1],
+    turns: [
+      { role: "assistant", start: 0, end: 2, finish_reason: "stop" },
+      { role: "tool", start: 2, end: 3 },
+      { role: "assistant", start: 3, end: 4, finish_reason: "stop" },
+      { role: "assistant", start: 4, end: 5, finish_reason: "stop" },
+    ],
+  });
 });

@@ -4,7 +4,7 @@
  */
 import { groupRows, type Rows } from "../../algos/batch.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import type { NewGroup } from "../../run/rollouts.ts";
+import type { NewGroup, RolloutTurn } from "../../run/rollouts.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
 import { Random } from "../../util/random.ts";
 import { type Episode, responseIds, responseLength, rolloutLogprobsOf } from "./episode.ts";
@@ -56,8 +56,29 @@ export function rolloutGroups(
           entropy: entropy?.[member] ?? undefined,
           score: score?.score ?? null,
           extra: score?.extra ?? {},
+          turns: turnsOf(episode),
+          drawn: drawnOf(episode),
         };
       }),
     };
   });
 }
+
+/** The turns of all ledgers, with places among the tokens that follow the prompts. */
+function turnsOf({ ledgers }: Episode): RolloutTurn[] {
+  let start = 0;
+  return ledgers.flatMap(({ turns, promptLength, ids }) => {
+    const shift = start - promptLength;
+    start += ids.length - promptLength;
+    return turns.map((turn) => ({
+      role: turn.role,
+      start: turn.start + shift,
+      end: turn.end + shift,
+      ...(turn.finishReason !== null && { finish_reason: turn.finishReason }),
+      ...(turn.reward !== null && { reward: turn.reward }),
+    }));
+  });
+}
+
+const drawnOf = ({ ledgers }: Episode): number[] =>
+  ledgers.flatMap(({ drawn, promptLength }) => [...drawn.subarray(promptLength)]);

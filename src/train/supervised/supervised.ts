@@ -5,7 +5,6 @@
  * moment and started again resumes from its last checkpoint and ends with the same weights and metrics, byte for byte:
  * the order of rows depends on the seed, the arithmetic on the rows, and metrics past the checkpoint are written again.
  */
-import { join } from "node:path";
 import { z } from "zod";
 import { rowSharding } from "../../config/ray/ray.ts";
 import type { RewardConfig } from "../../config/reward/schema.ts";
@@ -13,7 +12,7 @@ import type { SftConfig } from "../../config/sft/schema.ts";
 import { Loader } from "../../data/loader.ts";
 import type { Engine, ForwardOptions, Model, ModelSpec, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
-import { checkpointPath } from "../../run/names.ts";
+import { checkpointPath, optimizerDir, roleDir } from "../../run/names.ts";
 import { UserError } from "../../util/errors.ts";
 import { counted, formatCount } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
@@ -168,8 +167,8 @@ const stepMetrics = ({ gradNorm, lr, tokens, state }: Taken): Record<string, num
   "train/skipped_steps": state.skippedSteps,
 });
 
-const modelDir = ({ role }: Pick<SupervisedTask<never>, "role">, checkpoint: string): string => join(checkpoint, role);
-const optimizerDir = (role: string): string => join(role, "optimizer");
+const modelDir = ({ role }: Pick<SupervisedTask<never>, "role">, checkpoint: string): string =>
+  roleDir(checkpoint, role);
 
 /** Where a run starts; a checkpoint of another verb or of other rows is refused. */
 function stateAt<Row>(start: Checkpoint | null, { verb, fingerprint }: SupervisedTask<Row>, loader: Loader): State {

@@ -118,7 +118,7 @@ describe.skipIf(python === "")("with Python (skipped unless TRAINYARD_TEST_PYTHO
       ["inf", "value", /^returned -Infinity; /],
       ["text", "value", /^returned the text "1"; /],
       ["none", "value", /^returned null; /],
-      ["set", "threw", /^raised TypeError: a value of the type set is no reward and no column to log$/],
+      ["set", "threw", /^raised TypeError: a value of the type set is not a number, a text, a list or a dict$/],
       ["short list", "value", /^returned a list of 2 rewards for a response of 3 tokens$/],
     ];
     for (const [what, reason, message] of cases) {

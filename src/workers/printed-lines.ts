@@ -1,21 +1,26 @@
 /**
- * What reward functions print, as lines of the program's log. A flood is cut, so that neither the terminal nor the main
- * thread drowns in it; so is what V8 prints about itself when it aborts.
+ * What a worker process prints, as lines of the program's log. More than 16 KB in a second is cut, so that the terminal
+ * and the main thread stay usable. What V8 prints about itself when it aborts is left out.
  */
 import { StringDecoder } from "node:string_decoder";
 import { info } from "../util/log.ts";
 
 const CHARACTERS_PER_SECOND = 16_384;
 const LONGEST_LINE = 4096;
-const LAST_WORDS = /^(<--- Last few GCs|FATAL ERROR: |# Fatal |----- Native stack trace)/;
+const ABORT_REPORT = /^(<--- Last few GCs|FATAL ERROR: |# Fatal |----- Native stack trace)/;
 
-/** Takes text as it comes and hands on whole lines. */
-export class Output {
+/** Takes bytes as they come and logs whole lines. */
+export class PrintedLines {
+  readonly #prefix: string;
   readonly #decoder = new StringDecoder("utf8");
   #rest = "";
   #second = 0;
   #printed = 0;
-  #isOver = false;
+  #isAborting = false;
+
+  constructor(prefix: string) {
+    this.#prefix = prefix;
+  }
 
   write(bytes: Buffer): void {
     const second = Math.floor(performance.now() / 1000);
@@ -37,7 +42,7 @@ export class Output {
   }
 
   #line(line: string): void {
-    this.#isOver ||= LAST_WORDS.test(line);
-    if (!this.#isOver && line.trim() !== "") info(`reward: ${line.trimEnd()}`);
+    this.#isAborting ||= ABORT_REPORT.test(line);
+    if (!this.#isAborting && line.trim() !== "") info(`${this.#prefix}: ${line.trimEnd()}`);
   }
 }

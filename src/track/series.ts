@@ -1,25 +1,26 @@
 /**
- * The course of a metric over a run, in bounded memory, and its picture in one line of text.
+ * The values of a metric over a run, in bounded memory, and their sparkline in one line of text.
  *
- * A long run is kept at half the resolution whenever the memory is full, so that the picture is always of the whole run.
+ * Whenever the memory is full, the resolution is halved, so a sparkline always shows the whole run.
  */
 
 const LIMIT = 512;
 const bars = "▁▂▃▄▅▆▇█";
 
-export class Course {
+/** One metric over a run. */
+export class MetricSeries {
   #points: number[] = [];
-  /** How many values a point is the mean of, and those of the next point. */
+  /** A point is the mean of this many values; `#unfinished` has those of the next point. */
   #perPoint = 1;
-  #gathering: number[] = [];
+  #unfinished: number[] = [];
   #last = Number.NaN;
 
   add(value: number): void {
     this.#last = value;
-    this.#gathering.push(value);
-    if (this.#gathering.length < this.#perPoint) return;
-    this.#points.push(mean(this.#gathering));
-    this.#gathering = [];
+    this.#unfinished.push(value);
+    if (this.#unfinished.length < this.#perPoint) return;
+    this.#points.push(mean(this.#unfinished));
+    this.#unfinished = [];
     if (this.#points.length < LIMIT) return;
     this.#points = buckets(this.#points, LIMIT / 2);
     this.#perPoint *= 2;
@@ -31,10 +32,10 @@ export class Course {
 
   /** The whole run in at most `width` values. */
   points(width: number): number[] {
-    return buckets(this.#gathering.length === 0 ? this.#points : [...this.#points, mean(this.#gathering)], width);
+    return buckets(this.#unfinished.length === 0 ? this.#points : [...this.#points, mean(this.#unfinished)], width);
   }
 
-  /** Bars from the lowest to the highest value, the whole run in at most `width` of them; `!` is no number. */
+  /** The whole run in at most `width` bars, from the lowest to the highest value; `!` is not a finite number. */
   sparkline(width: number): string {
     const points = this.points(width);
     const finite = points.filter(Number.isFinite);
@@ -48,12 +49,12 @@ export class Course {
   }
 }
 
-/** Neighbours put together until there are at most `count`. */
+/** At most `count` means of neighbouring values. */
 function buckets(values: readonly number[], count: number): number[] {
   if (values.length <= count) return [...values];
   const edge = (i: number) => Math.floor((i * values.length) / count);
   return Array.from({ length: count }, (_, i) => mean(values.slice(edge(i), edge(i + 1))));
 }
 
-/** One value that is no number makes the mean none: it is to be seen. */
+/** The mean; one NaN among the values makes it NaN, so that it is seen. */
 const mean = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0) / values.length;

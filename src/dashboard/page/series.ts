@@ -1,5 +1,5 @@
 /**
- * Courses of numbers, made readable: smoothed, thinned out, and evenly picked. Pure; NaN means that there is no value.
+ * Series of numbers for charts: smoothed, thinned out, or picked at even distances. Pure; NaN means that there is no value.
  */
 
 /**

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { evenly, latest, smooth, thin, weightFor } from "./course.ts";
+import { evenly, latest, smooth, thin, weightFor } from "./series.ts";
 
 const value = fc.double({ min: -1e6, max: 1e6, noNaN: true });
 const values = fc.array(fc.oneof(value, fc.constant(Number.NaN)), { maxLength: 60 });

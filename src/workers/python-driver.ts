@@ -1,10 +1,11 @@
 /**
- * The program that a Python interpreter runs to serve a reward function in verl's signature; `python-lane.ts` is the
- * other end. It is a text because a package of JavaScript ships no Python files, and is handed to `python3 -c`.
+ * The program that a Python interpreter runs to serve a function of a Python file; `python-lane.ts` is the other end.
+ * It is a text, handed to `python3 -c`, because a package of JavaScript ships no Python files.
  *
- * The first line of its input has the settings, each later one a list of calls; its answers go to what was its standard
- * output, one JSON object per line. Whatever the reward function prints goes to the standard error instead. Sync
- * functions are called one after the other, coroutines run side by side.
+ * The first line of its input has the settings, each later one a list of calls. Its answers go to the original standard
+ * output, one JSON object per line; what the function prints goes to the standard error instead. Sync functions are
+ * called one after the other, coroutines run side by side. The text `adapter` of the settings may replace `call` (how an
+ * input becomes arguments) and `output` (what is taken of a returned value); it reads `adapter_options`.
  */
 export const pythonDriver = String.raw`
 import asyncio, importlib.util, inspect, json, math, os, signal, sys, threading, time, traceback
@@ -14,11 +15,11 @@ os.dup2(2, 1)
 sys.stdout.reconfigure(line_buffering=True)
 sys.stdin.reconfigure(encoding="utf-8")
 settings = json.loads(sys.stdin.readline())
-path, name, kwargs = settings["path"], settings["name"], settings["kwargs"]
-is_batch, timeout = settings["isBatch"], settings["timeoutMs"] / 1000
+path, name, module_name = settings["path"], settings["function"], settings["module"]
+adapter_options, timeout = settings["adapterOptions"], settings["timeoutMs"] / 1000
 
 
-def say(event):
+def report(event):
     answers.write(json.dumps(event) + "\n")
     answers.flush()
 
@@ -33,7 +34,7 @@ def describe(error):
 
 
 def plain(value):
-    """Numbers of numpy and torch become Python's; JSON has no word for NaN and infinity."""
+    """Numbers of numpy and torch become Python's; JSON cannot write NaN and infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"$number": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):
@@ -44,23 +45,26 @@ def plain(value):
         return value
     if hasattr(value, "tolist"):
         return plain(value.tolist())
-    raise TypeError(f"a value of the type {type(value).__name__} is no reward and no column to log")
+    raise TypeError(f"a value of the type {type(value).__name__} is not a number, a text, a list or a dict")
 
 
-def first(value):
-    """Of a tuple the first element is the reward, as in verl."""
-    return value[0] if isinstance(value, tuple) and value else value
+def call(function, input):
+    """The keys of the input are the function's keywords."""
+    return function(**input)
 
 
-def reward(value):
-    return plain([first(item) for item in value] if is_batch and isinstance(value, (list, tuple)) else first(value))
+def output(value):
+    return value
+
+
+exec(settings["adapter"])
 
 
 def load():
     sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location("custom_reward_function", path)
+    spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["custom_reward_function"] = module
+    sys.modules[module_name] = module
     spec.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         names = [key for key, value in vars(module).items() if inspect.isroutine(value) and not key.startswith("_")]
@@ -68,22 +72,15 @@ def load():
     return getattr(module, name), None
 
 
-def call(function, samples):
-    if is_batch:
-        columns = ["data_sources", "solution_strs", "ground_truths", "extra_infos"]
-        return function(**{column: [s[column[:-1]] for s in samples] for column in columns}, **kwargs)
-    return function(**samples[0], **kwargs)
-
-
 async def finish(id, task):
     done, _ = await asyncio.wait({task}, timeout=timeout)
     if not done:
         task.cancel()
-        return say({"kind": "late", "id": id})
+        return report({"kind": "late", "id": id})
     try:
-        say({"kind": "value", "id": id, "value": reward(task.result())})
+        report({"kind": "value", "id": id, "value": plain(output(task.result()))})
     except BaseException as error:
-        say({"kind": "threw", "id": id, "message": describe(error)})
+        report({"kind": "threw", "id": id, "message": describe(error)})
 
 
 async def serve(function):
@@ -95,22 +92,22 @@ async def serve(function):
         os._exit(0)  # the program is gone
 
     threading.Thread(target=read, daemon=True).start()
-    say({"kind": "ready"})
+    report({"kind": "ready"})
     while True:
         calls = await chunks.get()
-        say({"kind": "received"})
+        report({"kind": "received"})
         for item in calls:
             try:
-                value = call(function, item["samples"])
+                value = call(function, item["input"])
                 if inspect.isawaitable(value):
-                    say({"kind": "pending", "id": item["id"]})
+                    report({"kind": "pending", "id": item["id"]})
                     task = asyncio.ensure_future(finish(item["id"], asyncio.ensure_future(value)))
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 else:
-                    say({"kind": "value", "id": item["id"], "value": reward(value)})
+                    report({"kind": "value", "id": item["id"], "value": plain(output(value))})
             except BaseException as error:
-                say({"kind": "threw", "id": item["id"], "message": describe(error)})
+                report({"kind": "threw", "id": item["id"], "message": describe(error)})
 
 
 def guard(most):
@@ -133,6 +130,6 @@ except BaseException as error:
 if problem is None:
     asyncio.run(serve(function))
 else:
-    say(problem)
+    report(problem)
     sys.stdin.read()
 `;

@@ -1,0 +1,65 @@
+/**
+ * A reward function in Python, in verl's signature:
+ * `compute_score(data_source, solution_str, ground_truth, extra_info, **reward_kwargs)`, sync or async, or one that takes
+ * lists of these (`data_sources`, …). Of a tuple the first element is the reward, as in verl.
+ */
+import type { OpenLane } from "../workers/lane.ts";
+import { pythonLane } from "../workers/python-lane.ts";
+import { DEFAULT_NAME, noExport, type RewardFile } from "./custom.ts";
+import type { RewardInput } from "./reward.ts";
+import { checkValue, type Outcomes, type Samples } from "./reward-worker.ts";
+
+type PythonRewardOptions = {
+  readonly source: RewardFile;
+  readonly timeoutMs: number;
+  readonly memoryMb: number;
+  /** The command of the interpreter. */
+  readonly python: string;
+  readonly what: string;
+  readonly logPrefix: string;
+};
+
+const adapter = `
+def call(function, samples):
+    kwargs = adapter_options["kwargs"]
+    if adapter_options["isBatch"]:
+        columns = ["data_sources", "solution_strs", "ground_truths", "extra_infos"]
+        return function(**{column: [s[column[:-1]] for s in samples] for column in columns}, **kwargs)
+    return function(**samples[0], **kwargs)
+
+
+def first(value):
+    return value[0] if isinstance(value, tuple) and value else value
+
+
+def output(value):
+    is_list = adapter_options["isBatch"] and isinstance(value, (list, tuple))
+    return [first(item) for item in value] if is_list else first(value)
+`;
+
+export function pythonReward(options: PythonRewardOptions): OpenLane<Samples, Outcomes> {
+  const { source, timeoutMs, memoryMb, python, what, logPrefix } = options;
+  const { path, name = DEFAULT_NAME, kwargs = {}, isBatch = false } = source;
+  return pythonLane({
+    python,
+    path,
+    function: name,
+    module: "custom_reward_function",
+    adapter: { source: adapter, options: { kwargs, isBatch } },
+    timeoutMs,
+    memoryMb,
+    what,
+    logPrefix,
+    encode: (samples: Samples) => samples.map(verlSample),
+    decode: (value, samples) => checkValue(value, samples, isBatch),
+    noPython: (error) =>
+      `\`custom_reward_function.path\` is ${path}, which needs Python, and \`${python}\` cannot be started ` +
+      `(${error.message}). Install Python 3.9 or newer, or write the reward function in TypeScript.`,
+    noFunction: (names) => noExport(path, name, names).message,
+  });
+}
+
+/** A sample under the names of verl's arguments. */
+function verlSample({ dataSource, response, groundTruth, extraInfo }: RewardInput): object {
+  return { data_source: dataSource, solution_str: response, ground_truth: groundTruth ?? null, extra_info: extraInfo };
+}

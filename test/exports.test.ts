@@ -1,0 +1,407 @@
+/**
+ * No dead code: every export of src/ is imported by a file that an entry point reaches.
+ *
+ * The entry points are the command line, the two modules of the package, the scripts, benchmarks and examples. From them
+ * a file is also reached by its address, when it starts as a thread or a process. Tests and goldens are not entry
+ * points: what only they import is not part of the program. They may import what its own file uses too. An export that
+ * only its own file uses is not needed. The second half shows a made-up source for every kind of finding.
+ */
+import { describe, expect, test } from "vitest";
+import { type AstNode, isNode, parseCode, readSources, resolveImport, walk } from "./syntax.ts";
+
+/** What one file imports: names by target, `*` for all of them. */
+type Uses = ReadonlyMap<string, ReadonlySet<string>>;
+type Source = {
+  readonly path: string;
+  readonly exports: readonly string[];
+  /** Which of them are types: an exported function may need one in its signature, so use in its own file is enough. */
+  readonly types: ReadonlySet<string>;
+  readonly uses: Uses;
+  /** How often each identifier appears. */
+  readonly mentions: ReadonlyMap<string, number>;
+};
+
+/** Where the program begins. What index.ts and reward.ts re-export is the public package. */
+const packageFiles = ["src/index.ts", "src/rewards/reward.ts"];
+const isEntry = (path: string): boolean =>
+  (/^(bin|bench|examples)\//.test(path) && !isTest(path)) ||
+  (path.startsWith("scripts/") && !isTest(path)) ||
+  packageFiles.includes(path) ||
+  path === "src/cli/main.ts" ||
+  Object.keys(wiredInNext).some((it) => it.startsWith(`${path} `)) ||
+  path === "src/dashboard/page/main.ts";
+const isGolden = (path: string): boolean => path.startsWith("scripts/goldens");
+const isTest = (path: string): boolean => path.startsWith("test/") || path.endsWith(".test.ts") || isGolden(path);
+
+/** Exports that are used without an import. */
+const byAddress: Readonly<Record<string, string>> = {
+  "src/cli/main.ts main": "bin/trainyard.js imports it by a computed path",
+  "src/rewards/reward-worker.ts load": "a worker process imports it by its address",
+};
+
+/** Exports that have tests and goldens, and that the next change wires into a run. */
+const wiredInNext: Readonly<Record<string, string>> = {
+  "src/algos/metrics/variance-proxy.ts varianceProxies": "metrics of the actor's update",
+  "src/algos/correction/correct.ts correctionMetrics": "metrics of the rollout correction",
+  "src/algos/metrics/off-policy-metrics.ts perplexityMetrics": "metrics of the rollout correction",
+  "src/algos/metrics/metrics.ts reduceMetrics": "metrics of several mini-batches",
+  "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
+  "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",
+  "src/rewards/reward-model.ts servedText": "a reward model behind a server",
+};
+
+/** What tests compare the program with; it stands beside what it describes. */
+const oracles: Readonly<Record<string, string>> = {
+  "src/runtime/interpreter.ts interpret": "every op is run by it and by onnxruntime",
+  "src/runtime/interpreter.ts Value": "what it computes with",
+};
+
+/** For the merge: what is found in rooms that others are changing. Empty afterwards. */
+const untilMerged: Readonly<Record<string, readonly string[]>> = {
+  algos: [
+    "src/algos/advantages/estimator.ts AdvantageNeed",
+    "src/algos/balancing/balancing.ts restoreOrder",
+    "src/algos/balancing/partition.ts greedy",
+    "src/algos/balancing/token-budget.ts TokenBudget",
+    "src/algos/balancing/token-budget.ts microBatchesByTokens",
+    "src/algos/balancing/token-budget.ts microBatchesOfWorkers",
+    "src/algos/correction/config.ts BypassLoss",
+    "src/algos/correction/importance.ts ImportanceLevel",
+    "src/algos/correction/importance.ts Weighing",
+    "src/algos/correction/rejection.ts RatioLevel",
+    "src/algos/correction/rejection.ts Verdict",
+    "src/algos/kl.ts fullKl",
+    "src/algos/kl.ts KlControlOptions",
+    "src/algos/kl.ts KlBatch",
+    "src/algos/kl.ts PenalizedRewards",
+    "src/algos/losses/aggregate.ts BatchScalars",
+    "src/algos/losses/policy/covariance.ts clipCandidates",
+    "src/algos/losses/preference-loss.ts preferenceMetrics",
+    "src/algos/losses/value-loss.ts criticDefaults",
+    "src/algos/metrics/bootstrap.ts Estimate",
+    "src/algos/metrics/bootstrap.ts bootstrap",
+    "src/algos/metrics/data-metrics.ts LengthLimits",
+    "src/algos/metrics/table.ts MetricSection",
+    "src/algos/metrics/validation-metrics.ts ValidationTable",
+    "src/algos/pf-ppo.ts PfPpoConfig",
+    "src/algos/pf-ppo.ts pfPpoDefaults",
+  ],
+  cli: [
+    "src/cli/completion.ts CompletedVerb",
+    "src/cli/config-verb.ts ConfigVerb",
+    "src/cli/conversation.ts ConversationOptions",
+    "src/cli/conversation.ts Turn",
+    "src/cli/data-findings.ts Severity",
+    "src/cli/data-findings.ts Finding",
+    "src/cli/data-print.ts PrintOptions",
+    "src/cli/flags.ts Flag",
+    "src/cli/flags.ts Flags",
+    "src/cli/flags.ts Parsed",
+  ],
+  config: [
+    "src/config/collect.ts Collected",
+    "src/config/define.ts ConfigInput",
+    "src/config/overrides.ts formatOverride",
+    "src/config/ppo/settings.ts PassSettings",
+    "src/config/ppo/settings.ts RewardWay",
+    "src/config/ppo/values.ts GivenReward",
+    "src/config/resolve.ts Surroundings",
+  ],
+  data: ["src/data/padding.ts padEpisode", "src/data/rl-rows.ts verlFields", "src/data/rl-rows.ts collate"],
+  engine: [
+    "src/engine/embedded/branches.ts Member",
+    "src/engine/embedded/decode-program.ts CachePart",
+    "src/engine/embedded/decoder.ts DecoderParts",
+    "src/engine/embedded/layout.ts CountedOptions",
+    "src/engine/embedded/layout.ts Arrays",
+    "src/engine/embedded/model.ts ModelParts",
+    "src/engine/embedded/programs.ts RowGradient",
+    "src/engine/ray/engine.ts defaultEnv",
+    "src/engine/ray/loss-gradient.ts lossProgram",
+    "src/engine/ray/model.ts RayModelParts",
+    "src/engine/ray/vllm.ts VllmOptions",
+  ],
+  graph: [
+    "src/graph/node.ts MatmulAttrs",
+    "src/graph/node.ts OpAttrs",
+    "src/graph/print.ts print",
+    "src/graph/shape.ts Term",
+    "src/graph/sparse.ts SparseGradient",
+  ],
+  models: [
+    "src/models/families.ts WindowRule",
+    "src/models/hub-dataset.ts Choose",
+    "src/models/hub-download.ts BlobRequest",
+    "src/models/hub-repo.ts RepoKind",
+    "src/models/hub-repo.ts Listing",
+    "src/models/rope.ts RopeScaling",
+    "src/models/rope.ts RopeSource",
+    "src/models/safetensors.ts Dtype",
+    "src/models/safetensors.ts Header",
+    "src/models/safetensors.ts TensorData",
+    "src/models/transformer.ts Sequences",
+    "src/models/weights.ts Weights",
+    "src/models/weights.ts Loaded",
+    "src/models/weights.ts SaveOptions",
+  ],
+  nn: [
+    "src/nn/layers.ts MlpParams",
+    "src/nn/layers.ts AttentionParams",
+    "src/nn/layers.ts AttentionShape",
+    "src/nn/layers.ts Projected",
+    "src/nn/layers.ts Rotation",
+    "src/nn/layers.ts Branches",
+  ],
+  rollout: [
+    "src/rollout/decoder.ts DecodeRow",
+    "src/rollout/draw.ts Drawn",
+    "src/rollout/patient-fetch.ts PatientInit",
+    "src/rollout/plan.ts Slot",
+    "src/rollout/plan.ts Plan",
+    "src/rollout/plan.ts REUSE_FROM",
+    "src/rollout/plan.ts READ_CHUNK",
+    "src/rollout/remote.ts ChatRequest",
+    "src/rollout/remote.ts RemoteCompletion",
+    "src/rollout/sampler.ts SamplerParts",
+    "src/rollout/servers.ts Read",
+    "src/rollout/weight-sync.ts NewWeights",
+  ],
+  run: ["src/run/names.ts actorDir", "src/run/names.ts criticDir", "src/run/names.ts optimizerDir"],
+  serve: [
+    "src/serve/fields.ts maxLogprobs",
+    "src/serve/fields.ts Parsed",
+    "src/serve/gate.ts Ticket",
+    "src/serve/job.ts JobListener",
+    "src/serve/metrics.ts Ending",
+    "src/serve/refusal.ts ErrorBody",
+    "src/serve/sample-text.ts SampleText",
+  ],
+  train: [
+    "src/train/estimate/estimate.ts RoleMemory",
+    "src/train/estimate/estimate.ts SAMPLER",
+    "src/train/estimate/probe.ts ProbeOptions",
+    "src/train/estimate/step-plan.ts RlModels",
+    "src/train/evaluate/evaluate.ts Samples",
+    "src/train/generate/generate.ts journalPath",
+    "src/train/generate/responder.ts Answer",
+    "src/train/generate/source.ts Source",
+    "src/train/local-model.ts LocalOptions",
+    "src/train/local-model.ts LocalModel",
+    "src/train/open-engine.ts openEngine",
+    "src/train/rl/gather.ts Gathered",
+    "src/train/rl/passes.ts Measured",
+    "src/train/rl/passes.ts Checked",
+    "src/train/rl/rl.ts Taken",
+    "src/train/rl/rollout-servers.ts RolloutServers",
+    "src/train/rl/rollouts.ts Order",
+    "src/train/rl/update.ts UpdateOptions",
+    "src/train/rl/update.ts UpdateResult",
+    "src/train/supervised/preference-data.ts Pairs",
+    "src/train/supervised/sft-data.ts Examples",
+    "src/train/supervised/supervised.ts Subject",
+    "src/train/supervised/supervised.ts Passes",
+    "src/train/supervised/supervised.ts Learnt",
+  ],
+  util: ["src/util/field.ts Interpolation", "src/util/statistics.ts maskedWhiten"],
+};
+
+/** Every export that is dead, one line each. */
+function findings(sources: readonly Source[]): string[] {
+  const reached = reachedFrom(sources);
+  const importers = (path: string, name: string, some: (importer: string) => boolean) =>
+    sources.some((source) => some(source.path) && source.path !== path && isUsed(source.uses.get(path), name));
+  return sources
+    .filter(({ path }) => path.startsWith("src/") && !isTest(path) && !packageFiles.includes(path))
+    .flatMap(({ path, exports, types, mentions }) =>
+      exports.flatMap((name) => {
+        if (byAddress[`${path} ${name}`] !== undefined || importers(path, name, (it) => reached.has(it))) return [];
+        const isOwn = (mentions.get(name) ?? 0) > 1 && reached.has(path);
+        if (isOwn && (types.has(name) || importers(path, name, isTest))) return [];
+        if (isOwn) return [`${path} ${name}: only its own file uses it`];
+        return [`${path} ${name}: reached by no entry point`];
+      }),
+    );
+}
+
+const isUsed = (names: ReadonlySet<string> | undefined, name: string): boolean =>
+  names !== undefined && (names.has("*") || names.has(name));
+
+/** The files that an entry point imports, at any distance. */
+function reachedFrom(sources: readonly Source[]): ReadonlySet<string> {
+  const byPath = new Map(sources.map((source) => [source.path, source]));
+  const reached = new Set<string>();
+  const visit = (path: string): void => {
+    if (reached.has(path)) return;
+    reached.add(path);
+    for (const target of byPath.get(path)?.uses.keys() ?? []) visit(target);
+  };
+  for (const { path } of sources) if (isEntry(path)) visit(path);
+  return reached;
+}
+
+/** Read the exports and imports of a file out of its syntax tree. */
+function parse(path: string, code: string): Source {
+  const exports: string[] = [];
+  const types = new Set<string>();
+  const uses = new Map<string, Set<string>>();
+  const mentions = new Map<string, number>();
+  const use = (specifier: unknown, names: readonly string[]) => {
+    if (typeof specifier !== "string") return;
+    const target = resolveImport(path, specifier);
+    uses.set(target, new Set([...(uses.get(target) ?? []), ...names]));
+  };
+  const tree = parseCode(code);
+  walk(tree, (node, parents) => {
+    if (node.type === "Identifier") mentions.set(String(node.name), (mentions.get(String(node.name)) ?? 0) + 1);
+    const from = isNode(node.source) ? node.source.value : undefined;
+    if (node.type === "ImportDeclaration") use(from, importedNames(node, tree));
+    if (node.type === "ExportAllDeclaration") use(from, ["*"]);
+    if (node.type === "ExportNamedDeclaration") {
+      exports.push(...(from === undefined ? exportedNames(node) : []));
+      if (isNode(node.declaration) && /^TS(TypeAlias|Interface)/.test(String(node.declaration.type)))
+        for (const name of exportedNames(node)) types.add(name);
+      use(
+        from,
+        specifiersOf(node).map(({ local }) => nameOf(local)),
+      );
+    }
+    if (node.type === "ImportExpression") use(from, takenNames(parents));
+    if (node.type === "TSImportType") use(from, isNode(node.qualifier) ? [nameOf(node.qualifier)] : ["*"]);
+    if (node.type === "CallExpression" && nameOf(node.callee) === "siblingModule") {
+      const [file] = listOf(node.arguments);
+      use(`./${nameOf(file)}.ts`, []); // it is started, and nobody takes its exports
+    }
+  });
+  return { path, exports, types, uses, mentions };
+}
+
+const listOf = (value: unknown): AstNode[] => (Array.isArray(value) ? value.filter(isNode) : []);
+const specifiersOf = (node: AstNode): AstNode[] => listOf(node.specifiers);
+const nameOf = (node: unknown): string => (isNode(node) ? String(node.name ?? node.value) : "*");
+
+/** The names of `import { a as b }`; for `import * as all` the members that the file takes, or all of them. */
+function importedNames(node: AstNode, tree: unknown): string[] {
+  return specifiersOf(node).flatMap((specifier) => {
+    if (specifier.type === "ImportDefaultSpecifier") return ["default"];
+    if (specifier.type === "ImportSpecifier") return [nameOf(specifier.imported)];
+    const members: string[] = [];
+    walk(tree, (it, [parent]) => {
+      if (it.type !== "Identifier" || it.name !== nameOf(specifier.local) || parent === specifier) return;
+      const isMember = parent?.object === it && !parent.computed;
+      const isTypeMember = parent?.type === "TSQualifiedName" && parent.left === it;
+      members.push(isMember ? nameOf(parent.property) : isTypeMember ? nameOf(parent.right) : "*");
+    });
+    return members;
+  });
+}
+
+/** The names that are taken from an awaited `import(…)`: by a pattern or as a member; else all of them. */
+function takenNames([awaited, owner]: readonly AstNode[]): string[] {
+  if (awaited?.type !== "AwaitExpression") return ["*"];
+  if (owner?.type === "MemberExpression" && !owner.computed) return [nameOf(owner.property)];
+  const isPattern = owner?.type === "VariableDeclarator" && isNode(owner.id) && owner.id.type === "ObjectPattern";
+  return isPattern && isNode(owner.id) ? listOf(owner.id.properties).map(({ key }) => nameOf(key)) : ["*"];
+}
+
+/** The names of `export const a = 1, b = 2`, `export function c`, `export type D` and `export { e as f }`. */
+function exportedNames(node: AstNode): string[] {
+  const names = specifiersOf(node).map(({ exported }) => nameOf(exported));
+  if (!isNode(node.declaration)) return names;
+  const declared = listOf(node.declaration.declarations).map(({ id }) => id);
+  return [...names, ...(declared.length > 0 ? declared : [node.declaration.id]).map(nameOf)];
+}
+
+describe("the exports of src/", () => {
+  const sources = readSources("{src,bin,scripts,bench,examples,test}/**/*.{ts,js,mjs}").map(({ path, code }) =>
+    parse(path, code),
+  );
+
+  test("are there to be read", () => {
+    expect(sources.flatMap(({ exports }) => exports).length).toBeGreaterThan(500);
+  });
+
+  test("are each imported by a file that an entry point reaches", () => {
+    const allowed = new Set([...Object.keys({ ...wiredInNext, ...oracles }), ...Object.values(untilMerged).flat()]);
+    const dead = findings(sources).filter((finding) => !allowed.has(finding.slice(0, finding.indexOf(":"))));
+    expect(dead).toEqual([]);
+  });
+
+  test("that wait for the next change do wait for it", () => {
+    const found = findings(sources).map((finding) => finding.slice(0, finding.indexOf(":")));
+    expect(Object.keys(wiredInNext).filter((name) => !found.includes(name))).toEqual([]);
+  });
+});
+
+describe("a dead export is found", () => {
+  const main = ["src/cli/main.ts", 'import { used } from "../util/a.ts"; export const main = used;'] as const;
+  const dead = (...files: readonly (readonly [path: string, code: string])[]) =>
+    findings([main, ...files].map(([path, code]) => parse(path, code)));
+
+  const alone: readonly [what: string, code: string, finding: string | null][] = [
+    ["that nobody imports", "export const used = 1; export const b = 2", "src/util/a.ts b: reached by no entry point"],
+    ["of each kind", "export const used = 1; export function b() {}", "src/util/a.ts b: reached by no entry point"],
+    ["that is a type", "export const used = 1; export type B = 1", "src/util/a.ts B: reached by no entry point"],
+    [
+      "under another name",
+      "export const used = 1; const c = 2; export { c as b }",
+      "src/util/a.ts b: reached by no entry point",
+    ],
+    [
+      "of its own file",
+      "export const used = () => b; export const b = 2",
+      "src/util/a.ts b: only its own file uses it",
+    ],
+    ["unless it is a type of its own file", "export const used = (b: B) => b; export type B = 1", null],
+    ["unless it is imported", "export const used = 1", null],
+  ];
+  for (const [what, code, finding] of alone) {
+    test(what, () => expect(dead(["src/util/a.ts", code])).toEqual(finding === null ? [] : [finding]));
+  }
+
+  const both = "export const used = 1; export const b = 2; export const c = 3";
+  const imported: readonly [what: string, code: string, found: readonly string[]][] = [
+    ["import { b as other }", 'import { b as other } from "./a.ts"', ["c"]],
+    ["import * as", 'import * as a from "./a.ts"; a.b; let x: a.c', []],
+    ["import * as, of which one member is taken", 'import * as a from "./a.ts"; a.b', ["c"]],
+    ["import * as, handed on as a whole", 'import * as a from "./a.ts"; f(a)', []],
+    ["export { } from", 'export { b } from "./a.ts"', ["c"]],
+    ["export * from", 'export * from "./a.ts"', []],
+    ["an awaited import with a pattern", 'const { b } = await import("./a.ts")', ["c"]],
+    ["an awaited import with a member", '(await import("./a.ts")).b', ["c"]],
+    ["an import that is handed on", 'f(import("./a.ts"))', []],
+    ["the type of an import", 'let x: import("./a.ts").b', ["c"]],
+  ];
+  for (const [what, code, found] of imported) {
+    test(`or used: ${what}`, () => {
+      const lines = dead(["src/util/a.ts", both], ["scripts/b.ts", code.replaceAll("./a.ts", "../src/util/a.ts")]);
+      expect(lines).toEqual(found.map((name) => `src/util/a.ts ${name}: reached by no entry point`));
+    });
+  }
+
+  const used = "export const used = 1; export const b = 2";
+  const importing = 'import { b } from "../src/util/a.ts"';
+  test("that only a test, a golden or a file that nobody reaches imports", () => {
+    for (const path of ["test/b.test.ts", "scripts/goldens/b.ts", "src/util/b.ts"]) {
+      const code = importing.replace(
+        "../src/util",
+        path.startsWith("src/") ? "." : path === "test/b.test.ts" ? "../src/util" : "../../src/util",
+      );
+      expect(dead(["src/util/a.ts", used], [path, code])).toEqual(["src/util/a.ts b: reached by no entry point"]);
+    }
+  });
+
+  test("but not what its own file uses and a test imports too", () => {
+    const own = "export const used = () => b; export const b = 2";
+    expect(dead(["src/util/a.ts", own], ["test/b.test.ts", importing])).toEqual([]);
+  });
+
+  test("but not in the package's own modules, and what a started file imports is used", () => {
+    const start = 'siblingModule("thread", import.meta.url); export const used = 1';
+    const thread = ["src/util/thread.ts", 'import { b } from "./b.ts"'] as const;
+    expect(dead(["src/index.ts", "export const b = 1"], ["src/util/a.ts", used])).toHaveLength(1);
+    expect(dead(["src/util/a.ts", start], thread, ["src/util/b.ts", "export const b = 1"])).toEqual([]);
+    expect(
+      dead(["src/util/a.ts", "export const used = 1"], thread, ["src/util/b.ts", "export const b = 1"]),
+    ).toHaveLength(1);
+  });
+});
