@@ -5,9 +5,9 @@
  * input and an output of the same name but for its prefix, so that a run can be given the same arrays for both: the
  * kernel then writes the new tokens' keys and values in place.
  */
+import { headLogits } from "../../graph/formulas.ts";
 import { type Node, scope } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
-import { headLogits } from "../../graph/vjp.ts";
 import type { ModelConfig } from "../../models/config.ts";
 import { headWeight, parameterNodes, transformer } from "../../models/transformer.ts";
 import { cached, cachedHeadDim } from "../../nn/layers.ts";

@@ -4,12 +4,13 @@
  *
  * Attention is cut into parts along time, which saves work on long sequences and costs some on short ones.
  */
+import { headLogits } from "../../graph/formulas.ts";
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
 import { type Dim, plus, times } from "../../graph/shape.ts";
 import { splitSparse } from "../../graph/sparse.ts";
-import { grad, headLogits } from "../../graph/vjp.ts";
+import { grad } from "../../graph/vjp.ts";
 import type { ModelConfig } from "../../models/config.ts";
 import { headWeight, type ParameterNodes, parameterNodes, scores, transformer } from "../../models/transformer.ts";
 import { branching, causal } from "../../nn/layers.ts";
