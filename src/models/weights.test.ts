@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
 import { type ModelConfig, type ParameterSpec, parameterSpecs, parseConfig, readConfig, withHead } from "./config.ts";
+import { configText } from "./config-text.ts";
 import { readAll, writeSafetensors } from "./safetensors.ts";
-import { configText, type LoadOptions, loadParameters, openWeights, saveParameters } from "./weights.ts";
+import { type LoadOptions, loadParameters, openWeights, saveParameters } from "./weights.ts";
 
 let dir = "";
 beforeAll(async () => {
