@@ -73,7 +73,7 @@ export async function modelFolder(shape: ModelShape): Promise<{ readonly folder:
 /** Norms are one, all else is uniform with a standard deviation of 0.02. */
 function randomWeights(spec: ParameterSpec): Float32Array {
   const values = new Float32Array(elementCount(spec.shape));
-  if (spec.role.endsWith("Norm")) return values.fill(1);
+  if (spec.initial === 1) return values.fill(1);
   const random = new Random(0, spec.name);
   const halfWidth = 0.02 * Math.sqrt(3);
   for (let i = 0; i < values.length; i++) values[i] = (random.bits() / 2 ** 31 - 1) * halfWidth;

@@ -3,10 +3,11 @@
  * the decoder, and onnxruntime's profile of one step in the middle of the round.
  */
 import { Tensor } from "onnxruntime-node";
-import { cacheParts, decodeProgram, pastName, presentName } from "../src/engine/embedded/decode-program.ts";
+import { decodeProgram, pastName, presentName } from "../src/engine/embedded/decode-program.ts";
 import { EmbeddedDecoder } from "../src/engine/embedded/decoder.ts";
 import { evaluateShape } from "../src/graph/shape.ts";
 import { type ModelConfig, parameterSpecs, readConfig } from "../src/models/config.ts";
+import { layerCache } from "../src/models/layers.ts";
 import { loadParameters } from "../src/models/weights.ts";
 import type { Port } from "../src/onnx/writer.ts";
 import type { Decoder } from "../src/rollout/decoder.ts";
@@ -144,11 +145,11 @@ async function profileOf(config: ModelConfig, vectors: Vectors, job: RolloutJob)
     if (!port.name.startsWith("past/")) continue;
     const shape = evaluateShape(port.shape, bindings);
     const memory = new Float32Array(shape.reduce((a, b) => a * b, 1)).fill(0.1);
-    for (let layer = 0; layer < config.layers; layer++) {
-      for (const part of cacheParts) {
-        if (port.name !== pastName(layer, part)) continue;
-        cache.set(pastName(layer, part), memory);
-        cache.set(presentName(layer, part), memory);
+    for (const [index, layer] of config.layers.entries()) {
+      for (const { name } of layerCache(layer)) {
+        if (port.name !== pastName(index, name)) continue;
+        cache.set(pastName(index, name), memory);
+        cache.set(presentName(index, name), memory);
       }
     }
   }

@@ -7,12 +7,12 @@
  */
 import { InferenceSession, Tensor } from "onnxruntime-node";
 import { gradName, type TrainProgram, trainProgram } from "../src/engine/embedded/programs.ts";
+import { RotationCache } from "../src/engine/embedded/rotations.ts";
 import { layOutRows } from "../src/engine/embedded/rows.ts";
 import { Scratch } from "../src/engine/embedded/scratch.ts";
 import { input, matmul } from "../src/graph/ops.ts";
 import { evaluateShape } from "../src/graph/shape.ts";
 import { type ModelConfig, parameterSpecs, readConfig } from "../src/models/config.ts";
-import { ropeTables } from "../src/models/rope.ts";
 import { loadParameters } from "../src/models/weights.ts";
 import { compile } from "../src/onnx/emit.ts";
 import type { Port } from "../src/onnx/writer.ts";
@@ -59,7 +59,6 @@ type PreparedStep = TrainProgram & {
   readonly fetches: Record<string, Tensor>;
   readonly vectors: Vectors;
   readonly arrays: Readonly<Record<string, Numbers>>;
-  readonly width: number;
 };
 
 /** Everything that one run of the training graph reads and writes. */
@@ -71,7 +70,8 @@ async function prepare(config: ModelConfig, job: TrainJob): Promise<PreparedStep
 
   const { rows, count } = batchOf(job);
   const scratch = new Scratch();
-  const tables = (time: number) => ropeTables(config.rope, config.headDim, time);
+  const rotations = new RotationCache(config);
+  const tables = (time: number, longest: number) => rotations.tables(time, longest);
   const layout = layOutRows(rows, [...rows.keys()], { heads: meanLoss.heads, extra: [], config, scratch, tables });
   invariant(layout !== null, "every row has tokens that count");
   const arrays: Record<string, Numbers> = { ...layout.arrays, "scalar/count": Float32Array.of(count) };
@@ -80,7 +80,7 @@ async function prepare(config: ModelConfig, job: TrainJob): Promise<PreparedStep
     arrays[gradName(name)] = vectors.view("grad", name);
   }
 
-  const built = trainProgram(config, meanLoss, { isAdding: false, form: layout.form });
+  const built = trainProgram({ config, specs }, meanLoss, { isAdding: false, form: layout.form });
   const tensors = (ports: readonly Port[]) =>
     Object.fromEntries(
       ports.map((port) => {
@@ -94,7 +94,7 @@ async function prepare(config: ModelConfig, job: TrainJob): Promise<PreparedStep
     if (!built.program.symbols.includes(symbol)) continue;
     feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(value)), [1]);
   }
-  return { ...built, feeds, fetches: tensors(built.program.outputs), vectors, arrays, width: config.width };
+  return { ...built, feeds, fetches: tensors(built.program.outputs), vectors, arrays };
 }
 
 function tensorOf(data: Numbers, shape: readonly number[]): Tensor {
@@ -117,11 +117,11 @@ async function copyCost(step: PreparedStep, options: InferenceSession.SessionOpt
 }
 
 /** The work after the graph: rows into the embedding's gradient, the norm, AdamW. */
-function optimizerCost({ vectors, arrays, rowGradients, width }: PreparedStep, job: TrainJob): number {
+function optimizerCost({ vectors, arrays, rowGradients }: PreparedStep, job: TrainJob): number {
   let best = Infinity;
   for (let i = 0; i <= REPEATS; i++) {
     const start = performance.now();
-    for (const { parameter, rows, ids } of rowGradients) {
+    for (const { parameter, rows, ids, width } of rowGradients) {
       // A program's rows are floats and its ids whole numbers.
       scatterAdd(vectors.view("grad", parameter), arrays[ids] as Int32Array, arrays[rows] as Float32Array, width);
     }
@@ -134,10 +134,11 @@ function optimizerCost({ vectors, arrays, rowGradients, width }: PreparedStep, j
 
 /** The fastest product among the model's own shapes and a square one, plain and with the weight transposed. */
 async function bestPlainProduct(
-  { width, hidden, vocabSize }: ModelConfig,
+  { layers, vocabSize }: ModelConfig,
   tokens: number,
   options: InferenceSession.SessionOptions,
 ): Promise<Shares["plain"]> {
+  const { width, hidden } = layers[0]!.mlp;
   const shapes = [
     [tokens, width, hidden],
     [tokens, hidden, width],

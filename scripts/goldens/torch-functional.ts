@@ -6,9 +6,10 @@
  * Departure: verl's cosine rises again after the last training step, ours holds; that part is not compared.
  */
 import { z } from "zod";
+import { headLogits } from "../../src/graph/formulas.ts";
 import type { Node } from "../../src/graph/node.ts";
 import * as o from "../../src/graph/ops.ts";
-import { grad, headLogits } from "../../src/graph/vjp.ts";
+import { grad } from "../../src/graph/vjp.ts";
 import { learningRate, type Schedule } from "../../src/nn/schedule.ts";
 import { compile } from "../../src/onnx/emit.ts";
 import { clipFactor } from "../../src/runtime/optimizer.ts";

@@ -1,121 +1,152 @@
 /**
- * The verifier: what must hold for any program, whoever built it. It runs before every compilation; a finding is a
- * bug in a rule or a pass, and names the node and the path to it.
+ * The verifier: what must hold for any program, whoever built it. It runs before every compilation. An error means a
+ * bug in a rule or a pass; it names the node and the path to it.
+ *
+ * The table is total over the operations: how many inputs each takes, and which shape follows from them.
  */
 import { GraphError } from "../util/errors.ts";
-import { type Node, type Op, topological } from "./node.ts";
+import { type Node, type NodeOf, type Op, topological } from "./node.ts";
 import { broadcast, dim, formatShape, product, type Shape, sameShape } from "./shape.ts";
 
-/** Throw a `GraphError` at the first node that does not hold together. */
+/** Throw a `GraphError` at the first node that breaks a rule. */
 export function check(outputs: Readonly<Record<string, Node>>): void {
   const inputs = new Map<string, Node>();
   for (const node of topological(Object.values(outputs))) {
-    const fail = (message: string): never => {
-      throw new GraphError(node.path, `${node.op}: ${message}`);
-    };
-    const count = arity[node.op];
-    if (count !== null && node.inputs.length !== count) fail(`has ${node.inputs.length} inputs, not ${count}`);
-    if (node.shape.some((d) => d !== dim(d))) fail(`the shape ${formatShape(node.shape)} is not in canonical form`);
-    if (node.op === "input") {
-      const twin = inputs.get(node.attrs.name);
-      if (twin !== undefined && !sameType(twin, node)) fail(`\`${node.attrs.name}\` is declared twice, differently`);
-      inputs.set(node.attrs.name, node);
-    }
-    const expected = shapeRule(node);
-    if (expected === undefined) fail(`${node.inputs.map(formatType).join(" and ")} do not fit`);
-    else if (expected !== null && !sameShape(expected, node.shape)) {
-      fail(`the shape is ${formatShape(node.shape)} where the inputs say ${formatShape(expected)}`);
-    }
-    if (node.op === "reshape" && product(node.inputs[0]!.shape) !== product(node.shape)) {
-      fail(`the shape is ${formatShape(node.shape)} where the input has ${formatShape(node.inputs[0]!.shape)}`);
-    }
-    const values = elementwise.has(node.op) ? node.inputs.slice(node.op === "where" ? 1 : 0) : [];
-    if (values.some(({ dtype }) => dtype !== values[0]!.dtype)) {
-      fail(`${node.inputs.map(formatType).join(" and ")} do not fit`);
-    }
+    const problem = problemOf(node, inputs);
+    if (problem !== null) throw new GraphError(node.path, `${node.op}: ${problem}`);
+    if (node.op === "input") inputs.set(node.attrs.name, node);
   }
 }
 
-/** How many inputs an operation takes; null where that is its caller's choice. */
-const arity: Record<Op, number | null> = {
-  input: 0,
-  constant: 0,
-  causalMask: 0,
-  concat: null,
-  where: 3,
-  rearrange: 3,
-  gemm: 3,
-  rope: 3,
-  add: 2,
-  sub: 2,
-  mul: 2,
-  div: 2,
-  minimum: 2,
-  maximum: 2,
-  greater: 2,
-  equal: 2,
-  neg: 1,
-  exp: 1,
-  log: 1,
-  sqrt: 1,
-  abs: 1,
-  tanh: 1,
-  sigmoid: 1,
-  silu: 1,
-  erf: 1,
-  cast: 1,
-  stopGradient: 1,
-  sum: 1,
-  max: 1,
-  softmax: 1,
-  logSoftmax: 1,
-  reshape: 1,
-  transpose: 1,
-  broadcastTo: 1,
-  slice: 1,
-  pad: 1,
-  take: 2,
-  scatterRows: 2,
-  pick: 2,
-  place: 2,
-  matmul: 2,
-  rmsNorm: 2,
-  rmsInverse: 1,
-  gated: 2,
-  attention: 3,
-  attentionGradQuery: 5,
-  attentionGradKey: 5,
-  attentionGradValue: 5,
-  cachedAttention: 10,
-  cacheAfter: 1,
-  tokenLogprobs: 3,
-  tokenEntropy: 2,
+function problemOf(node: Node, inputs: ReadonlyMap<string, Node>): string | null {
+  const rule = rules[node.op] as Rule<Op>; // the table's type pairs each rule with its operation
+  if (rule.inputs !== null && node.inputs.length !== rule.inputs)
+    return `has ${node.inputs.length} inputs, not ${rule.inputs}`;
+  if (node.shape.some((d) => d !== dim(d))) return `the shape ${formatShape(node.shape)} is not in canonical form`;
+  if (node.op === "input") {
+    const twin = inputs.get(node.attrs.name);
+    if (twin !== undefined && !sameType(twin, node)) return `\`${node.attrs.name}\` is declared twice, differently`;
+  }
+  return rule.problem(node);
+}
+
+type Rule<O extends Op> = {
+  /** How many inputs the operation takes; null where the caller chooses. */
+  readonly inputs: number | null;
+  /** What is wrong with the shape or the dtypes; null if nothing is. */
+  problem(node: NodeOf<O>): string | null;
 };
 
-const binary = ["add", "sub", "mul", "div", "minimum", "maximum", "greater", "equal", "where"] as const;
-const unary = ["neg", "exp", "log", "sqrt", "abs", "tanh", "sigmoid", "silu", "erf", "cast", "stopGradient"] as const;
-const rows = ["softmax", "logSoftmax", "rmsNorm", "rope", "attention", "cachedAttention", "gated"] as const;
-const elementwise: ReadonlySet<Op> = new Set(binary);
-const shapeOfFirst: ReadonlySet<Op> = new Set([...unary, ...rows]);
+const rules: { [O in Op]: Rule<O> } = {
+  input: byAttributes(0),
+  constant: byAttributes(0),
+  causalMask: byAttributes(0),
 
-/** The shape the node must have; null where the attributes decide, undefined where the inputs do not go together. */
-function shapeRule(node: Node): Shape | null | undefined {
-  const [a, b] = node.inputs;
-  if (elementwise.has(node.op)) {
-    return node.inputs.reduce<Shape | undefined>((shape, x) => shape && (broadcast(shape, x.shape) ?? undefined), []);
-  }
-  if (shapeOfFirst.has(node.op)) return a!.shape;
-  if (node.op === "transpose") return node.attrs.order.map((axis) => a!.shape[axis] ?? 0);
-  if (node.op === "sum" || node.op === "max") {
-    const { axes } = node.attrs;
-    return a!.shape.map((d, axis) => (axes.includes(axis) ? 1 : d));
-  }
-  if (node.op === "matmul" || node.op === "gemm") {
-    const rows = a!.shape[a!.shape.length - (node.attrs.transA ? 1 : 2)]!;
-    const columns = b!.shape[b!.shape.length - (node.attrs.transB ? 2 : 1)]!;
-    return [...a!.shape.slice(0, -2), rows, columns];
-  }
-  return null;
+  add: elementwise(2),
+  sub: elementwise(2),
+  mul: elementwise(2),
+  div: elementwise(2),
+  minimum: elementwise(2),
+  maximum: elementwise(2),
+  greater: elementwise(2),
+  equal: elementwise(2),
+  where: elementwise(3, 1),
+  neg: likeFirst(1),
+  exp: likeFirst(1),
+  log: likeFirst(1),
+  sqrt: likeFirst(1),
+  abs: likeFirst(1),
+  tanh: likeFirst(1),
+  sigmoid: likeFirst(1),
+  silu: likeFirst(1),
+  erf: likeFirst(1),
+  cast: likeFirst(1),
+  stopGradient: likeFirst(1),
+
+  sum: reduction(),
+  max: reduction(),
+  softmax: likeFirst(1),
+  logSoftmax: likeFirst(1),
+
+  reshape: {
+    inputs: 1,
+    problem: ({ inputs: [x], shape }) =>
+      product(x!.shape) === product(shape)
+        ? null
+        : `the shape is ${formatShape(shape)} where the input has ${formatShape(x!.shape)}`,
+  },
+  transpose: shaped(1, ({ inputs: [x], attrs }) => attrs.order.map((axis) => x!.shape[axis] ?? 0)),
+  broadcastTo: byAttributes(1),
+  slice: byAttributes(1),
+  pad: byAttributes(1),
+  concat: byAttributes(null),
+
+  take: byAttributes(2),
+  scatterRows: byAttributes(2),
+  pick: byAttributes(2),
+  place: byAttributes(2),
+  rearrange: byAttributes(3),
+
+  matmul: shaped<"matmul">(2, productShape),
+  gemm: shaped<"gemm">(3, productShape),
+
+  rmsNorm: likeFirst(2),
+  rmsInverse: byAttributes(1),
+  rope: likeFirst(3),
+  attention: shaped(3, ({ inputs: [query, , value] }) => [...query!.shape.slice(0, -1), ...value!.shape.slice(-1)]),
+  attentionGradQuery: byAttributes(5),
+  attentionGradKey: byAttributes(5),
+  attentionGradValue: byAttributes(5),
+  cachedAttention: likeFirst(10),
+  cacheAfter: byAttributes(1),
+  gated: likeFirst(2),
+  tokenLogprobs: byAttributes(3),
+  tokenEntropy: byAttributes(2),
+};
+
+/** The shape follows from more than the inputs' shapes; `ops.ts` checks it when the node is traced. */
+function byAttributes(inputs: number | null): Rule<Op> {
+  return { inputs, problem: () => null };
+}
+
+/** The shape is what `expected` derives from the inputs. */
+function shaped<O extends Op>(inputs: number, expected: (node: NodeOf<O>) => Shape): Rule<O> {
+  return { inputs, problem: (node) => difference(node, expected(node)) };
+}
+
+function likeFirst(inputs: number): Rule<Op> {
+  return shaped(inputs, (node) => node.inputs[0]!.shape);
+}
+
+function reduction(): Rule<"sum" | "max"> {
+  return shaped(1, ({ inputs: [x], attrs }) => x!.shape.map((d, axis) => (attrs.axes.includes(axis) ? 1 : d)));
+}
+
+/** Inputs broadcast to the shape; those from index `from` on have one dtype. */
+function elementwise(inputs: number, from = 0): Rule<Op> {
+  return {
+    inputs,
+    problem: (node) => {
+      const spread = (shape: Shape | null, x: Node) => shape && broadcast(shape, x.shape);
+      const expected = node.inputs.reduce<Shape | null>(spread, []);
+      const values = node.inputs.slice(from);
+      const problem = expected && difference(node, expected);
+      if (problem !== null) return problem;
+      const isMixed = values.some(({ dtype }) => dtype !== values[0]!.dtype);
+      return expected === null || isMixed ? `${node.inputs.map(formatType).join(" and ")} do not fit` : null;
+    },
+  };
+}
+
+function productShape({ inputs: [a, b], attrs }: NodeOf<"matmul"> | NodeOf<"gemm">): Shape {
+  const rows = a!.shape[a!.shape.length - (attrs.transA ? 1 : 2)]!;
+  const columns = b!.shape[b!.shape.length - (attrs.transB ? 2 : 1)]!;
+  return [...a!.shape.slice(0, -2), rows, columns];
+}
+
+function difference({ shape }: { readonly shape: Shape }, expected: Shape): string | null {
+  if (sameShape(expected, shape)) return null;
+  return `the shape is ${formatShape(shape)} where the inputs say ${formatShape(expected)}`;
 }
 
 function formatType({ dtype, shape }: Node): string {

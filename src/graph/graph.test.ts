@@ -43,6 +43,11 @@ describe("tracing", () => {
     ["matmul of two dtypes", () => o.matmul(x, o.cast(w, "i32"), { transB: true }), "matmul: "],
     ["attention of three heads on two", () => o.attention(heads(3), heads(2), heads(2), plain), "attention: "],
     ["attention of other sizes", () => o.attention(heads(2, 8), heads(2), heads(2), plain), "attention: "],
+    [
+      "attention of values of another time",
+      () => o.attention(heads(2), heads(2), o.input("v", ["batch", 2, "m", 4]), plain),
+      "attention: ",
+    ],
     ["rope of another size", () => o.rope(heads(2), o.input("cos", ["n", 3]), o.input("sin", ["n", 3])), "rope: "],
     ["a head on a vector", () => o.tokenEntropy(o.input("v", [4]), o.input("v", [4]), head), "tokenEntropy: "],
     ["a head for rows of targets", () => o.tokenLogprobs(x, w, o.input("t", ["n", 1], "i32"), head), "tokenLogprobs: "],
@@ -273,6 +278,14 @@ describe("the verifier", () => {
       "mul: the shape is [n, 5]",
     ],
     ["a sum of two dtypes", () => ({ y: makeNode("add", [x, o.cast(x, "i32")], {}, x) }), "add: "],
+    [
+      "attention of another size than its values",
+      () => {
+        const [query, value] = [o.input("q", [1, 2, 3, 4]), o.input("v", [1, 2, 3, 6])];
+        return { y: makeNode("attention", [query, query, value], { scale: 1, window: null, softcap: null }, query) };
+      },
+      "attention: the shape is [1, 2, 3, 4] where the inputs say [1, 2, 3, 6]",
+    ],
   ];
   test.each(broken)("%s is found, with the operation and the path", (_, build, message) => {
     const outputs = atPath("layers.3.attn", () => {

@@ -5,10 +5,10 @@
  * words, and becomes one node when the program is simplified. Attention is cut along time into up to four parts, so
  * that a query's part is never multiplied with keys that lie wholly in its future.
  */
+import { geluTanhInner, headLogits } from "./formulas.ts";
 import { type AttentionAttrs, type Node, type NodeOf, type Op, rebuild } from "./node.ts";
 import * as o from "./ops.ts";
 import { type Dim, factorOf, over, type Shape, times } from "./shape.ts";
-import { geluTanhInner, headLogits } from "./vjp.ts";
 
 /** Operations that the emitter never sees. */
 export type LayerOp =
@@ -24,10 +24,11 @@ export type LayerOp =
 const layers: { [O in LayerOp]: (node: NodeOf<O>) => Node } = {
   stopGradient: ({ inputs: [x] }) => x!,
 
-  attention: ({ inputs: [query, key, value], attrs }) => {
-    const parts = attentionParts(query!, key!, value!, attrs);
+  attention: (node) => {
+    const [query, key, value] = node.inputs;
+    const parts = attentionParts(query!, key!, value!, node.attrs);
     return o.concat(
-      parts.map((part) => part.ungroup(o.matmul(part.weights, part.value))),
+      parts.map((part) => ungrouped(node, o.matmul(part.weights, part.value))),
       2,
     );
   },
@@ -35,7 +36,7 @@ const layers: { [O in LayerOp]: (node: NodeOf<O>) => Node } = {
     const parts = attentionGradParts(node);
     const scale = node.attrs.scale;
     return o.concat(
-      parts.map((part) => part.ungroup(o.matmul(part.dscores, part.key, { alpha: scale }))),
+      parts.map((part) => ungrouped(node, o.matmul(part.dscores, part.key, { alpha: scale }))),
       2,
     );
   },
@@ -68,32 +69,37 @@ function activate(x: Node, activation: NodeOf<"gated">["attrs"]["activation"]): 
 type AttentionPart = {
   readonly query: Node; // [batch, kvHeads, group * span, size]
   readonly key: Node; // [batch, kvHeads, seen, size]
-  readonly value: Node; // [batch, kvHeads, seen, size]
+  readonly value: Node; // [batch, kvHeads, seen, valueSize]
   readonly weights: Node; // [batch, kvHeads, group * span, seen]
   readonly scores: Node; // the same, before the softmax and, where there is one, after the cap
+  /** This stretch of queries, or of something like the output, with its heads grouped. */
   group(x: Node): Node;
-  ungroup(x: Node): Node;
 };
 
+/** Rows of grouped heads as heads again: a stretch of a result like `node` [batch, heads, time, size]. */
+function ungrouped(node: { readonly shape: Shape }, x: Node): Node {
+  const [batch, heads, , size] = node.shape as [Dim, number, Dim, Dim]; // checked by `o.attention`
+  const [, kvHeads, rows] = x.shape as [Dim, number, Dim, Dim];
+  return o.reshape(x, [batch, heads, over(rows, heads / kvHeads), size]);
+}
+
 function attentionParts(query: Node, key: Node, value: Node, attrs: AttentionAttrs): AttentionPart[] {
-  const [batch, heads, time, size] = query.shape as [Dim, number, Dim, Dim]; // checked by `o.attention`
+  const [batch, heads, time] = query.shape as [Dim, number, Dim, Dim]; // checked by `o.attention`
   const kvHeads = key.shape[1] as number;
   const count = [4, 2, 1].find((n) => factorOf(time) % n === 0)!;
   const span = over(time, count);
-  const grouped: Shape = [batch, kvHeads, times(heads / kvHeads, span), size];
+  const rows = times(heads / kvHeads, span);
   return Array.from({ length: count }, (_, i) => {
     const start = times(span, i);
     const end = times(span, i + 1);
-    const group = (x: Node) => o.reshape(o.slice(x, 2, start, end), grouped);
-    const ungroup = (x: Node) => o.reshape(x, [batch, heads, span, size]);
+    const group = (x: Node) => o.reshape(o.slice(x, 2, start, end), [batch, kvHeads, rows, x.shape[3]!]);
     const seenKey = o.slice(key, 2, 0, end);
     const raw = o.matmul(group(query), seenKey, { transB: true, alpha: attrs.scale / (attrs.softcap ?? 1) });
     const scores = attrs.softcap === null ? raw : o.mul(o.tanh(raw), attrs.softcap);
     const mask = o.causalMask(span, end, { offset: start, window: attrs.window });
     const perHead = o.reshape(scores, [batch, kvHeads, heads / kvHeads, span, end]);
     const weights = o.reshape(o.softmax(o.add(perHead, mask)), scores.shape);
-    const part = { query: group(query), key: seenKey, value: o.slice(value, 2, 0, end), weights, scores: raw };
-    return { ...part, group, ungroup };
+    return { query: group(query), key: seenKey, value: o.slice(value, 2, 0, end), weights, scores: raw, group };
   });
 }
 

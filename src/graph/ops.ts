@@ -272,16 +272,24 @@ export function rope(x: Node, cos: Node, sin: Node): Node {
 }
 
 /**
- * Causal attention: query [batch, heads, time, size] over key and value [batch, kvHeads, time, size], where each key
- * head serves heads / kvHeads query heads.
+ * Causal attention: query [batch, heads, time, size] over key [batch, kvHeads, time, size] and value [batch, kvHeads,
+ * time, valueSize], where each key head serves heads / kvHeads query heads. The result is [batch, heads, time,
+ * valueSize].
  */
 export function attention(query: Node, key: Node, value: Node, attrs: AttentionAttrs): Node {
   const [batch, heads, time, size] = query.shape;
   const kvHeads = key.shape[1];
+  const valueSize = value.shape[3];
   const isGrouped = typeof heads === "number" && typeof kvHeads === "number" && heads % kvHeads === 0;
-  const fits = isGrouped && sameShape(key.shape, [batch!, kvHeads, time!, size!]) && sameShape(key.shape, value.shape);
-  if (query.shape.length !== 4 || !fits) throw mismatch("attention", query, key, value);
-  return makeNode("attention", [query, key, value], attrs, query);
+  const fits =
+    query.shape.length === 4 &&
+    valueSize !== undefined &&
+    isGrouped &&
+    sameShape(key.shape, [batch!, kvHeads, time!, size!]) &&
+    sameShape(value.shape, [batch!, kvHeads, time!, valueSize]);
+  if (!fits) throw mismatch("attention", query, key, value);
+  const shape = [batch!, heads, time!, valueSize];
+  return makeNode("attention", [query, key, value], attrs, { shape, dtype: query.dtype });
 }
 
 /** What attention over a cache reads and writes besides queries, keys and values. */

@@ -1,10 +1,11 @@
 /**
- * The same program with less to do: equal nodes become one, steps that change nothing go, sums go into products.
+ * The same program with less to do: equal nodes become one, steps that change nothing are removed, sums are fused into
+ * products.
  *
- * Rules look at one node whose inputs are already simple. Nodes that no output needs are left behind by themselves,
- * because only what outputs reach is walked.
+ * The table of rules is total over the operations; a rule looks at one node whose inputs are already simple. Nodes that
+ * no output needs drop out, because only nodes that outputs reach are visited.
  */
-import { atPath, makeNode, type Node, type NodeOf, rebuild, topological } from "./node.ts";
+import { atPath, makeNode, type Node, type NodeOf, type Op, rebuild, topological } from "./node.ts";
 import * as o from "./ops.ts";
 import { sameShape } from "./shape.ts";
 
@@ -44,34 +45,96 @@ function spell(_: string, value: unknown): unknown {
   return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
 }
 
+type Rule<O extends Op> = (node: NodeOf<O>) => Node;
+
+/** The simplest form of each operation whose inputs are already simple. */
+const rules: { [O in Op]: Rule<O> } = {
+  add: (node) => without(0, node) ?? node,
+  mul: (node) => without(1, node) ?? foldScalars(node),
+  div: (node) => {
+    const [a, b] = node.inputs;
+    return isConstant(b!, 1) && sameShape(a!.shape, node.shape) ? a! : node;
+  },
+  neg: (node) => {
+    const [x] = node.inputs;
+    return x!.op === "neg" ? x!.inputs[0]! : node;
+  },
+  reshape: (node) => {
+    const [x] = node.inputs;
+    return x!.op === "reshape" ? o.reshape(x!.inputs[0]!, node.shape) : node;
+  },
+  transpose: (node) => {
+    const [x] = node.inputs;
+    if (x!.op !== "transpose") return node;
+    const inner = x!.attrs.order;
+    const order = node.attrs.order.map((axis) => inner[axis]!);
+    return order.every((axis, i) => axis === i) ? x!.inputs[0]! : o.transpose(x!.inputs[0]!, order);
+  },
+
+  input: unchanged,
+  constant: unchanged,
+  causalMask: unchanged,
+  sub: unchanged,
+  minimum: unchanged,
+  maximum: unchanged,
+  exp: unchanged,
+  log: unchanged,
+  sqrt: unchanged,
+  abs: unchanged,
+  tanh: unchanged,
+  sigmoid: unchanged,
+  silu: unchanged,
+  erf: unchanged,
+  greater: unchanged,
+  equal: unchanged,
+  where: unchanged,
+  cast: unchanged,
+  stopGradient: unchanged,
+  sum: unchanged,
+  max: unchanged,
+  softmax: unchanged,
+  logSoftmax: unchanged,
+  broadcastTo: unchanged,
+  slice: unchanged,
+  pad: unchanged,
+  concat: unchanged,
+  take: unchanged,
+  scatterRows: unchanged,
+  pick: unchanged,
+  place: unchanged,
+  rearrange: unchanged,
+  matmul: unchanged,
+  gemm: unchanged,
+  rmsNorm: unchanged,
+  rmsInverse: unchanged,
+  rope: unchanged,
+  attention: unchanged,
+  attentionGradQuery: unchanged,
+  attentionGradKey: unchanged,
+  attentionGradValue: unchanged,
+  cachedAttention: unchanged,
+  cacheAfter: unchanged,
+  gated: unchanged,
+  tokenLogprobs: unchanged,
+  tokenEntropy: unchanged,
+};
+
 function reduceNode(node: Node): Node {
-  const [a, b] = node.inputs;
-  switch (node.op) {
-    case "add":
-      if (isConstant(a!, 0) && sameShape(b!.shape, node.shape)) return b!;
-      return isConstant(b!, 0) && sameShape(a!.shape, node.shape) ? a! : node;
-    case "mul":
-      if (isConstant(a!, 1) && sameShape(b!.shape, node.shape)) return b!;
-      if (isConstant(b!, 1) && sameShape(a!.shape, node.shape)) return a!;
-      return foldScalars(node);
-    case "div":
-      return isConstant(b!, 1) && sameShape(a!.shape, node.shape) ? a! : node;
-    case "neg":
-      return a!.op === "neg" ? a!.inputs[0]! : node;
-    case "reshape":
-      return a!.op === "reshape" ? o.reshape(a!.inputs[0]!, node.shape) : node;
-    case "transpose": {
-      if (a!.op !== "transpose") return node;
-      const inner = a!.attrs.order;
-      const order = node.attrs.order.map((axis) => inner[axis]!);
-      return order.every((axis, i) => axis === i) ? a!.inputs[0]! : o.transpose(a!.inputs[0]!, order);
-    }
-    default:
-      return node;
-  }
+  return (rules[node.op] as (node: Node) => Node)(node); // the table's type pairs each rule with its operation
 }
 
-/** Two scalars known now make one. */
+/** The node as it is. */
+function unchanged(node: Node): Node {
+  return node;
+}
+
+/** The other input of a sum or product with a neutral constant; null if there is none. */
+function without(neutral: number, { inputs: [a, b], shape }: NodeOf<"add"> | NodeOf<"mul">): Node | null {
+  if (isConstant(a!, neutral) && sameShape(b!.shape, shape)) return b!;
+  return isConstant(b!, neutral) && sameShape(a!.shape, shape) ? a! : null;
+}
+
+/** The product of two scalars that are known at compile time. */
 function foldScalars(node: NodeOf<"mul">): Node {
   const [a, b] = node.inputs;
   if (a!.op !== "constant" || b!.op !== "constant" || node.shape.length > 0) return node;

@@ -6,7 +6,17 @@
  * the program is simplified. Layers have rules of their own, in the forms that are cheap to run.
  */
 import { invariant } from "../util/errors.ts";
-import { type Activation, atPath, makeNode, type Node, type NodeOf, type Op, topological } from "./node.ts";
+import { GELU_CUBIC, GELU_SCALE, geluTanhInner, headLogits } from "./formulas.ts";
+import {
+  type Activation,
+  atPath,
+  type HeadAttrs,
+  makeNode,
+  type Node,
+  type NodeOf,
+  type Op,
+  topological,
+} from "./node.ts";
 import * as o from "./ops.ts";
 import { type Dim, plus as endOf, type Shape, sameShape, times as timesDim } from "./shape.ts";
 
@@ -192,29 +202,8 @@ const activationVjp: Record<Activation, (gate: Node, up: Node, dy: Node) => [Nod
   },
 };
 
-const GELU_SCALE = Math.sqrt(2 / Math.PI);
-const GELU_CUBIC = 0.044715;
-
-/** `tanh(√(2/π) (x + 0.044715 x³))`, the inside of the approximate GELU. */
-export function geluTanhInner(x: Node): Node {
-  return o.tanh(o.mul(o.mul(x, o.add(o.mul(o.square(x), GELU_CUBIC), 1)), GELU_SCALE));
-}
-
-/** The logits of a head: `cap(hidden Wᵀ) / temperature`. */
-export function headLogits(hidden: Node, weight: Node, attrs: { softcap: number | null; temperature: number }): Node {
-  const { softcap, temperature } = attrs;
-  if (softcap === null) return o.matmul(hidden, weight, { transB: true, alpha: 1 / temperature });
-  const raw = o.matmul(hidden, weight, { transB: true, alpha: 1 / softcap });
-  return o.mul(o.tanh(raw), softcap / temperature);
-}
-
 /** Cotangents of hidden and weight from that of the logits. */
-function headVjp(
-  hidden: Node,
-  weight: Node,
-  attrs: { softcap: number | null; temperature: number },
-  dlogits: Node,
-): [Node, Node] {
+function headVjp(hidden: Node, weight: Node, attrs: HeadAttrs, dlogits: Node): [Node, Node] {
   const { softcap, temperature } = attrs;
   const cap = softcap === null ? null : o.tanh(o.matmul(hidden, weight, { transB: true, alpha: 1 / softcap }));
   const draw = cap === null ? dlogits : o.mul(dlogits, o.sub(1, o.square(cap)));

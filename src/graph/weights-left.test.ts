@@ -1,11 +1,10 @@
 import { afterAll, describe, expect, test } from "vitest";
-import { type LinearParams, linear, mlp, norm } from "../nn/layers.ts";
 import { compile } from "../onnx/emit.ts";
 import { Runtime } from "../runtime/runtime.ts";
 import { sharedFloats } from "../runtime/vectors.ts";
 import { Random } from "../util/random.ts";
 import { lower } from "./lower.ts";
-import { type Node, topological } from "./node.ts";
+import { type Activation, type Node, topological } from "./node.ts";
 import * as o from "./ops.ts";
 import { evaluateShape } from "./shape.ts";
 import { simplify } from "./simplify.ts";
@@ -14,6 +13,13 @@ import { weightsLeft } from "./weights-left.ts";
 const [WIDTH, HIDDEN, ROWS] = [24, 40, 5];
 const x = o.input("x", ["n", WIDTH]);
 
+type LinearParams = { readonly weight: Node; readonly bias?: Node };
+type MlpParams = { readonly gate: LinearParams; readonly up: LinearParams; readonly down: LinearParams };
+
+const linear = (input: Node, p: LinearParams): Node => o.linear(input, p.weight, p.bias);
+const mlp = (input: Node, p: MlpParams, activation: Activation): Node =>
+  linear(o.gated(linear(input, p.gate), linear(input, p.up), activation), p.down);
+
 /** Weights as a model has them: [outputs, inputs]. */
 function params(name: string, [outputs, inputs]: readonly [number, number], hasBias: boolean): LinearParams {
   const weight = o.input(`${name}.weight`, [outputs, inputs]);
@@ -21,11 +27,11 @@ function params(name: string, [outputs, inputs]: readonly [number, number], hasB
 }
 const up = (name: string, hasBias = false) => params(name, [HIDDEN, WIDTH], hasBias);
 const down = (hasBias = false) => params("down", [WIDTH, HIDDEN], hasBias);
-const gatedMlp = (hasBias: boolean, activation: "silu" | "gelu" | "geluTanh") =>
+const gatedMlp = (hasBias: boolean, activation: Activation) =>
   mlp(x, { gate: up("gate", hasBias), up: up("up", hasBias), down: down(hasBias) }, activation);
 
 const gate = linear(x, up("gate"));
-const normed = norm(x, { weight: o.input("norm.weight", [WIDTH]), eps: 1e-6, offset: 0 });
+const normed = o.rmsNorm(x, o.input("norm.weight", [WIDTH]), 1e-6);
 const programs: Record<string, Node> = {
   "a gated MLP": gatedMlp(false, "silu"),
   "a gated MLP with biases": gatedMlp(true, "silu"),

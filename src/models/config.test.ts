@@ -1,7 +1,17 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
-import { parameterSpecs, parseAnyConfig, parseConfig, readConfig, withHead } from "./config.ts";
+import {
+  type ModelConfig,
+  parameterSpecs,
+  parseAnyConfig,
+  parseConfig,
+  positionsOf,
+  readConfig,
+  withHead,
+} from "./config.ts";
+import { configText } from "./config-text.ts";
+import type { Layer } from "./layers.ts";
 import { readAll } from "./safetensors.ts";
 
 const fixture = (path: string) => new URL(`../../test/fixtures/${path}`, import.meta.url).pathname;
@@ -13,14 +23,30 @@ const cases: {
   expected: { parameters: Record<string, number[]>; theta: number; [fact: string]: unknown };
 }[] = JSON.parse(readFileSync(fixture("configs.json"), "utf8"));
 
+/** What transformers says about a model, in the fixture's names. */
+function factsOf({ layers, embedding, norm, headConfig, maxPositions }: ModelConfig, { attention, mlp }: Layer) {
+  return {
+    activation: mlp.activation,
+    windows: layers.map(({ window }) => window),
+    attentionScale: attention.scale,
+    headDim: attention.headDim,
+    kvHeads: attention.kvHeads,
+    normEps: norm.eps,
+    maxPositions,
+    attentionSoftcap: attention.softcap,
+    logitSoftcap: headConfig.softcap,
+    embedScale: embedding.scale,
+  };
+}
+
 describe("a config means what it means in transformers", () => {
   for (const { name, config, expected } of cases) {
     test(name, () => {
       const { parameters, theta, ...facts } = expected;
       const parsed = parseConfig(config, "config.json");
       expect(Object.fromEntries(parameterSpecs(parsed).map((spec) => [spec.name, spec.shape]))).toEqual(parameters);
-      expect(parsed).toMatchObject(facts);
-      expect(parsed.rope).toEqual({ theta, scaling: { type: "default" } });
+      for (const layer of parsed.layers) expect(factsOf(parsed, layer)).toMatchObject(facts);
+      expect(positionsOf(parsed)).toMatchObject([{ theta, scaling: { type: "default" } }]);
     });
   }
 });
@@ -49,7 +75,7 @@ const llama = { model_type: "llama", architectures: ["LlamaForCausalLM"], ...siz
 
 describe("both spellings of the rotary embedding give the same model", () => {
   const scaling = { rope_type: "linear", factor: 4 };
-  const four = parseConfig({ ...llama, rope_theta: 5e5, rope_scaling: scaling }, "config.json").rope;
+  const four = parseConfig({ ...llama, rope_theta: 5e5, rope_scaling: scaling }, "config.json").layers;
   const spellings: Record<string, object> = {
     "rope_parameters, as transformers 5 saves it": { rope_parameters: { rope_theta: 5e5, ...scaling } },
     "the old key `type`": { rope_theta: 5e5, rope_scaling: { type: "linear", factor: 4 } },
@@ -68,8 +94,37 @@ describe("both spellings of the rotary embedding give the same model", () => {
     },
   };
   for (const [name, keys] of Object.entries(spellings)) {
-    test(name, () => expect(parseConfig({ ...llama, ...keys }, "config.json").rope).toEqual(four));
+    test(name, () => expect(parseConfig({ ...llama, ...keys }, "config.json").layers).toEqual(four));
   }
+});
+
+describe("layers of two types may rotate differently", () => {
+  const rope_parameters = {
+    full_attention: { rope_type: "linear", factor: 8, rope_theta: 1e6 },
+    sliding_attention: { rope_type: "default", rope_theta: 1e4 },
+  };
+  const raw = { ...llama, model_type: "gemma2", num_hidden_layers: 4, rope_parameters };
+  const config = parseConfig(raw, "config.json");
+
+  test("each layer has the scheme of its type, and layers of one type have the same value", () => {
+    expect(config.layers.map(({ window }) => window)).toEqual([4096, null, 4096, null]);
+    expect(config.layers.map(({ position }) => position.theta)).toEqual([1e4, 1e6, 1e4, 1e6]);
+    expect(positionsOf(config)).toMatchObject([
+      { theta: 1e4, scaling: { type: "default" } },
+      { theta: 1e6, scaling: { type: "linear", factor: 8 } },
+    ]);
+  });
+
+  test("and are saved as they were read", () => {
+    const saved = JSON.parse(configText(config, "F32"));
+    expect(saved).toMatchObject({ rope_parameters, rope_scaling: null });
+    expect(parseConfig(saved, "config.json").layers).toEqual(config.layers);
+  });
+
+  test("a type that the model has no layer of is not looked at", () => {
+    const full = { ...llama, rope_parameters };
+    expect(positionsOf(parseConfig(full, "config.json"))).toMatchObject([{ theta: 1e6 }]);
+  });
 });
 
 describe("a config of any family", () => {
@@ -138,11 +193,6 @@ describe("a config that cannot be used is refused in a sentence with the file, t
       { ...llama, rope_parameters: { rope_type: "longrope", short_factor: [1, 2], long_factor: [1, 2, 3, 4] } },
       "`rope_parameters.short_factor` has 2 numbers",
       "needs 4",
-    ],
-    [
-      "layers that rotate differently",
-      { ...llama, rope_parameters: { full_attention: { rope_theta: 1e6 }, sliding_attention: { rope_theta: 1e4 } } },
-      "differs between",
     ],
     ["a part of each head rotated", { ...llama, partial_rotary_factor: 0.5 }, "`partial_rotary_factor` is 0.5"],
   ];

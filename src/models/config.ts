@@ -1,56 +1,44 @@
 /**
- * A Hugging Face config.json, in the spelling of transformers 4 or 5, made into one normalised value.
+ * A Hugging Face config.json, in the spelling of transformers 4 or 5, made into one value: an embedding, a list of
+ * layers made of parts, and a head.
  *
- * Everything that tells two models apart is a field of `ModelConfig`; nothing after this file looks at a family's name
- * or at the raw keys again, except to save them. An absent key means what it means in transformers for that family;
- * the five sizes have no sensible default and must be there.
+ * Everything in which two models differ is in that value; nothing after this file looks at a family's name or at the raw
+ * keys again, except to save or to print them. An absent key means what it means in transformers for that family.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import * as z from "zod";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import {
+  absent,
+  anySchema,
+  checkFields,
+  configSchema,
+  type Fields,
+  type HeadFields,
+  objectSchema,
+} from "./config-fields.ts";
 import { type Family, type FamilyRow, families, isFamily } from "./families.ts";
-import { type RopeConfig, resolveRope, ropeSchema } from "./rope.ts";
+import { type Layer, layerParameters, typeOf } from "./layers.ts";
+import { type Head, type HeadConfig, heads } from "./parts/heads.ts";
+import { type ConfigFile, type LayerType, type ParameterSpec, placed } from "./parts/part.ts";
+import { attentionPart, feedForwardPart, type Norm, normPart, type Position, positionScheme } from "./parts/parts.ts";
+import { type TokenEmbedding, tokenEmbedding } from "./parts/token-embedding.ts";
 
-/** What stands on top of the last layer: next-token logits, one value per token, or one score per sequence. */
-export type Head = "lm" | "value" | "score";
+export type { Head } from "./parts/heads.ts";
+export type { ParameterSpec } from "./parts/part.ts";
 
 export type ModelConfig = {
+  /** For messages, and for the class name that transformers reads. */
   readonly family: Family;
   readonly vocabSize: number;
-  readonly width: number;
-  readonly hidden: number;
-  readonly layers: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly normEps: number;
-  readonly activation: "silu" | "gelu" | "geluTanh";
-  /** The language-model head is the embedding; of no meaning for other heads. */
-  readonly tiedHead: boolean;
-  readonly qkvBias: boolean;
-  readonly outBias: boolean;
-  readonly mlpBias: boolean;
-  /** RMSNorm over each head of queries and keys, before the rotation. */
-  readonly qkNorm: boolean;
-  /** Norms multiply by (normOffset + weight). */
-  readonly normOffset: 0 | 1;
-  /** Embeddings are multiplied by this. */
-  readonly embedScale: number;
-  /** Norms after attention and after feed-forward too. */
-  readonly postNorms: boolean;
-  /** Scores are query·key times this, then `softcap * tanh(score / softcap)`. */
-  readonly attentionScale: number;
-  readonly attentionSoftcap: number | null;
-  /** Caps the logits of a language-model head; values and scores are not capped. */
-  readonly logitSoftcap: number | null;
-  /** Per layer: keys seen are those with position - window < key <= position; null = all before. */
-  readonly windows: readonly (number | null)[];
-  readonly rope: RopeConfig;
   readonly maxPositions: number;
+  readonly embedding: TokenEmbedding;
+  readonly layers: readonly Layer[];
+  /** The norm after the last layer. */
+  readonly norm: Norm;
+  /** What stands on top: next-token logits, one value per token, or one score per sequence. */
   readonly head: Head;
-  /** The value or score head has a bias. */
-  readonly scoreBias: boolean;
+  readonly headConfig: HeadConfig;
   /** config.json as read, for saving. */
   readonly raw: Readonly<Record<string, unknown>>;
 };
@@ -70,13 +58,14 @@ export async function readAnyConfig(dir: string): Promise<AnyModelConfig> {
   return parseAnyConfig(await readJson(dir), join(dir, "config.json"));
 }
 
-/** The content of a config.json of any family: one that is not ours is read as far as all of transformers' agree. */
+/** The content of a config.json of any family: of one that does not load here, the keys that all of them have. */
 export function parseAnyConfig(content: unknown, source: string): AnyModelConfig {
-  const raw = check(z.record(z.string(), z.unknown(), "an object"), content, source);
+  const raw = checkFields(objectSchema, content, source);
   const { model_type: family } = raw;
   if (typeof family !== "string" || isFamily(family)) return parseConfig(raw, source);
-  checkWhole(raw, source);
-  const fields = check(anySchema, typeof raw.text_config === "object" ? { ...raw, ...raw.text_config } : raw, source);
+  checkNotQuantised(raw, source);
+  const text = typeof raw.text_config === "object" ? { ...raw, ...raw.text_config } : raw;
+  const fields = checkFields(anySchema, text, source);
   const { max_position_embeddings, n_positions, n_ctx, max_seq_len } = fields;
   return {
     family,
@@ -108,57 +97,43 @@ async function readJson(dir: string): Promise<unknown> {
 }
 
 /** Normalise the content of a config.json; `source` is the file's name for messages. */
-export function parseConfig(raw: unknown, source: string): ModelConfig {
-  const record = check(z.record(z.string(), z.unknown(), "an object"), raw, source);
-  const family = familyOf(record.model_type, source);
-  checkWhole(record, source);
-  const fields = check(configSchema, record, source);
+export function parseConfig(content: unknown, source: string): ModelConfig {
+  const raw = checkFields(objectSchema, content, source);
+  const family = familyOf(raw.model_type, source);
+  checkNotQuantised(raw, source);
+  const fields = checkFields(configSchema, raw, source);
   if (fields.use_bidirectional_attention) {
     throw new UserError(`${source}: \`use_bidirectional_attention\` is true. Only causal models are supported.`);
   }
   const row = families[family];
-  const width = fields.hidden_size;
-  const heads = fields.num_attention_heads;
-  const kvHeads = kvHeadsOf(row, fields, source);
-  const headDim = headDimOf(row, fields, source);
   const maxPositions = fields.max_position_embeddings ?? row.maxPositions;
-  const attentionBias = row.attentionBias === "config" && (fields.attention_bias ?? false);
-  const scaling = row.capped ? absent(fields.query_pre_attn_scalar, 256) : headDim;
+  const file: ConfigFile = { fields, raw, source, className: row.className, maxPositions };
+  const { vocab_size: vocabSize, hidden_size: width } = fields;
+  const isTied = fields.tie_word_embeddings ?? row.isTied;
+  const layers = layersOf(row, file);
   const config: ModelConfig = {
     family,
-    vocabSize: fields.vocab_size,
-    width,
-    hidden: fields.intermediate_size,
-    layers: fields.num_hidden_layers,
-    heads,
-    kvHeads,
-    headDim,
-    normEps: fields.rms_norm_eps ?? 1e-6,
-    activation: activationOf(row, fields, source),
-    tiedHead: fields.tie_word_embeddings ?? row.tiedHead,
-    qkvBias: attentionBias || row.attentionBias === "qkv",
-    outBias: attentionBias,
-    mlpBias: row.mlpBias === "config" && (fields.mlp_bias ?? false),
-    qkNorm: row.qkNorm,
-    normOffset: row.normOffset,
-    embedScale: row.scaledEmbedding ? Math.sqrt(width) : 1,
-    postNorms: row.postNorms,
-    attentionScale: scaling ** -0.5,
-    attentionSoftcap: row.capped ? absent(fields.attn_logit_softcapping, 50) : null,
-    logitSoftcap: row.capped ? absent(fields.final_logit_softcapping, 30) : null,
-    windows: windowsOf(row, fields, source),
-    rope: ropeOf(fields, { headDim, maxPositions, source }),
+    vocabSize,
     maxPositions,
+    embedding: { vocabSize, width, scale: row.hasScaledEmbedding ? Math.sqrt(width) : 1, isTied },
+    layers,
+    norm: normPart(row.norm).read(row.norm, file),
     head: "lm",
-    scoreBias: false,
-    raw: record,
+    headConfig: {
+      vocabSize,
+      width,
+      isTied,
+      softcap: row.hasCappedLogits ? absent(fields.final_logit_softcapping, 30) : null,
+      hasBias: false,
+    },
+    raw,
   };
   return withHead(config, headOf(fields, source));
 }
 
-function checkWhole({ quantization_config: quantisation }: Readonly<Record<string, unknown>>, source: string): void {
-  if (quantisation == null) return;
-  const method = Object(quantisation).quant_method;
+function checkNotQuantised({ quantization_config: given }: Readonly<Record<string, unknown>>, source: string): void {
+  if (given == null) return;
+  const method = Object(given).quant_method;
   throw new UserError(
     `${source}: \`quantization_config\` says that the weights are quantised${method ? ` (${method})` : ""}. ` +
       "Training needs whole weights: use the F32, F16 or BF16 checkpoint of the same model.",
@@ -167,7 +142,8 @@ function checkWhole({ quantization_config: quantisation }: Readonly<Record<strin
 
 /** The same model with another head, such as a critic made from a language model. */
 export function withHead(config: ModelConfig, head: Head): ModelConfig {
-  return { ...config, head, scoreBias: head === "value" && config.raw.token_classification_bias !== false };
+  const hasBias = head === "value" && config.raw.token_classification_bias !== false;
+  return { ...config, head, headConfig: { ...config.headConfig, hasBias } };
 }
 
 /** The class name endings of transformers, by head. */
@@ -177,76 +153,25 @@ export const headClasses: Record<Head, string> = {
   score: "ForSequenceClassification",
 };
 
-const size = z.int("a whole number of at least 1").min(1, "a whole number of at least 1");
-const positive = z.number("a number above 0").positive("a number above 0");
-const flag = z.boolean("true or false");
-
-const headSchema = z.object({
-  architectures: z.array(z.string("a name in quotes"), "a list of names").nullish(),
-  id2label: z.record(z.string(), z.unknown(), "an object").nullish(),
-  num_labels: size.nullish(),
-});
-
-const anySchema = z.object({
-  ...headSchema.shape,
-  vocab_size: size,
-  max_position_embeddings: size.nullish(),
-  n_positions: size.nullish(),
-  n_ctx: size.nullish(),
-  max_seq_len: size.nullish(),
-});
-
-const configSchema = z.object({
-  ...headSchema.shape,
-  vocab_size: size,
-  hidden_size: size,
-  intermediate_size: size,
-  num_hidden_layers: size,
-  num_attention_heads: size,
-  num_key_value_heads: size.nullish(),
-  head_dim: size.nullish(),
-  rms_norm_eps: z.number("a number of at least 0").min(0, "a number of at least 0").nullish(),
-  max_position_embeddings: size.nullish(),
-  hidden_act: z.string("a name in quotes").nullish(),
-  hidden_activation: z.string("a name in quotes").nullish(),
-  tie_word_embeddings: flag.nullish(),
-  attention_bias: flag.nullish(),
-  mlp_bias: flag.nullish(),
-  token_classification_bias: flag.nullish(),
-  query_pre_attn_scalar: positive.optional(),
-  attn_logit_softcapping: positive.nullish(),
-  final_logit_softcapping: positive.nullish(),
-  use_bidirectional_attention: flag.nullish(),
-  sliding_window: size.nullish(),
-  use_sliding_window: flag.nullish(),
-  max_window_layers: z.int("a whole number").nullish(),
-  layer_types: z.array(z.string("a name in quotes"), "a list of names").nullish(),
-  rope_theta: positive.nullish(),
-  partial_rotary_factor: positive.nullish(),
-  original_max_position_embeddings: size.nullish(),
-  rope_scaling: ropeSchema.nullish(),
-  rope_parameters: ropeSchema.nullish(),
-});
-type Fields = z.infer<typeof configSchema>;
-
-/** The default stands for an absent key only; null is a value of its own. */
-function absent<T>(value: T | undefined, fallback: T): T {
-  return value === undefined ? fallback : value;
+/** The class name that transformers has for the model. */
+export function classNameOf({ family, head }: ModelConfig): string {
+  return families[family].className + headClasses[head];
 }
 
-/** Parse, or say which key of the file has which value and what it should be. */
-function check<T>(schema: z.ZodType<T>, value: unknown, source: string): T {
-  const result = schema.safeParse(value);
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  let found: unknown = value;
-  for (const key of issue?.path ?? []) found = Object(found)[key];
-  const where = issue?.path.length ? `\`${issue.path.join(".")}\`` : "the file";
-  throw new UserError(
-    found === undefined
-      ? `${source}: ${where} is missing; it should be ${issue?.message}.`
-      : `${source}: ${where} is ${JSON.stringify(found).slice(0, 80)}; it should be ${issue?.message}.`,
-  );
+/** Whether weights of one model can be loaded into the other: the parts are alike, only sizes and numbers may differ. */
+export function isSameArchitecture(a: AnyModelConfig, b: AnyModelConfig): boolean {
+  return a.family === b.family;
+}
+
+/** The position schemes of a model, each once, in the order of the layers. */
+export function positionsOf({ layers }: Pick<ModelConfig, "layers">): readonly Position[] {
+  return [...new Set(layers.map(({ position }) => position))];
+}
+
+/** Sequences whose lengths give the same number have the same position tables in every layer. */
+export function positionRegime(schemes: readonly Position[], length: number): number {
+  // A regime is a range of lengths, named by its first one; where several overlap, the last beginning counts.
+  return schemes.reduce((first, scheme) => Math.max(first, positionScheme(scheme).regime(scheme, length)), 0);
 }
 
 function familyOf(modelType: unknown, source: string): Family {
@@ -258,49 +183,27 @@ function familyOf(modelType: unknown, source: string): Family {
   );
 }
 
-function kvHeadsOf(row: FamilyRow, fields: Fields, source: string): number {
-  const heads = fields.num_attention_heads;
-  const { num_key_value_heads: given } = fields;
-  const kvHeads = given === null ? heads : (given ?? row.kvHeads ?? heads);
-  if (heads % kvHeads === 0) return kvHeads;
-  throw new UserError(
-    `${source}: \`num_attention_heads\` is ${heads}, which ${kvHeads} key-value heads do not divide ` +
-      `(\`num_key_value_heads\`${given === undefined ? ` is absent, ${row.className}'s default is ${kvHeads}` : ""}).`,
-  );
+/** Layers of one type share their parts' configs, since nothing in them differs. */
+function layersOf(row: FamilyRow, file: ConfigFile): Layer[] {
+  const attention = attentionPart(row.attention).read(row.attention, file);
+  const mlp = feedForwardPart(row.mlp).read(row.mlp, file);
+  const norm = normPart(row.norm).read(row.norm, file);
+  const out = row.hasOutputNorms ? norm : null;
+  const norms = { attention: norm, attentionOut: out, mlp: norm, mlpOut: out };
+  const windows = windowsOf(row, file.fields, file.source);
+  const positionOf = positionsByType(row, file, attentionPart(attention).rotatedSize(attention));
+  return windows.map((window) => ({ attention, mlp, norms, position: positionOf(typeOf({ window })), window }));
 }
 
-function headDimOf(row: FamilyRow, fields: Fields, source: string): number {
-  const { hidden_size: width, num_attention_heads: heads } = fields;
-  const headDim = fields.head_dim ?? row.headDim ?? width / heads;
-  if (!Number.isInteger(headDim)) {
-    throw new UserError(
-      `${source}: \`hidden_size\` is ${width}, which \`num_attention_heads\` ${heads} does not divide. ` +
-        "Correct one of them, or give `head_dim`.",
-    );
-  }
-  if (headDim % 2 === 0) return headDim;
-  throw new UserError(`${source}: a head has ${headDim} dimensions; rotary embedding needs an even number.`);
-}
-
-const activations: Record<string, ModelConfig["activation"] | undefined> = {
-  silu: "silu",
-  swish: "silu",
-  gelu: "gelu",
-  gelu_python: "gelu",
-  gelu_pytorch_tanh: "geluTanh",
-  gelu_python_tanh: "geluTanh",
-  gelu_new: "geluTanh",
-  gelu_fast: "geluTanh",
-};
-
-function activationOf(row: FamilyRow, fields: Fields, source: string): ModelConfig["activation"] {
-  const name = fields[row.activationKey] ?? row.activation;
-  const activation = Object.hasOwn(activations, name) ? activations[name] : undefined;
-  if (activation === undefined) {
-    const known = Object.keys(activations).join(", ");
-    throw new UserError(`${source}: \`${row.activationKey}\` is "${name}". Supported are ${known}.`);
-  }
-  return activation === "gelu" && row.geluIsTanh ? "geluTanh" : activation;
+/** The position scheme of each layer type; equal ones are the same value. */
+function positionsByType(row: FamilyRow, file: ConfigFile, size: number): (type: LayerType) => Position {
+  const known = new Map<string, Position>();
+  return (type) => {
+    const position = positionScheme(row.position).read(row.position, file, { size, type });
+    const key = JSON.stringify(position);
+    known.set(key, known.get(key) ?? position);
+    return known.get(key) ?? position;
+  };
 }
 
 function windowsOf(row: FamilyRow, fields: Fields, source: string): readonly (number | null)[] {
@@ -331,21 +234,7 @@ function windowsOf(row: FamilyRow, fields: Fields, source: string): readonly (nu
   });
 }
 
-function ropeOf(fields: Fields, about: { headDim: number; maxPositions: number; source: string }): RopeConfig {
-  const scaling = fields.rope_scaling && Object.keys(fields.rope_scaling).length > 0 ? fields.rope_scaling : null;
-  return resolveRope({
-    fields: scaling ?? fields.rope_parameters ?? {},
-    key: scaling ? "rope_scaling" : "rope_parameters",
-    file: about.source,
-    theta: fields.rope_theta,
-    partialRotaryFactor: fields.partial_rotary_factor,
-    originalPositions: fields.original_max_position_embeddings,
-    maxPositions: about.maxPositions,
-    headDim: about.headDim,
-  });
-}
-
-function headOf(fields: z.infer<typeof headSchema>, source: string): Head {
+function headOf(fields: HeadFields, source: string): Head {
   const architecture = fields.architectures?.[0];
   if (architecture === undefined || architecture.endsWith("Model")) return "lm";
   const heads: readonly Head[] = ["lm", "value", "score"];
@@ -362,88 +251,13 @@ function headOf(fields: z.infer<typeof headSchema>, source: string): Head {
   );
 }
 
-export type ParameterRole =
-  | "embedding"
-  | "attentionNorm"
-  | "q"
-  | "k"
-  | "v"
-  | "o"
-  | "qBias"
-  | "kBias"
-  | "vBias"
-  | "oBias"
-  | "qNorm"
-  | "kNorm"
-  | "attentionPostNorm"
-  | "mlpNorm"
-  | "gate"
-  | "up"
-  | "down"
-  | "gateBias"
-  | "upBias"
-  | "downBias"
-  | "mlpPostNorm"
-  | "finalNorm"
-  | "lmHead"
-  | "score"
-  | "scoreBias";
-
-export type ParameterSpec = {
-  /** The tensor's name in a checkpoint of transformers. */
-  readonly name: string;
-  /** Linear weights are [out, in]. */
-  readonly shape: readonly number[];
-  readonly role: ParameterRole;
-  /** The layer it belongs to; null outside the layers. */
-  readonly layer: number | null;
-  /** Other names the same tensor may be stored under: a tied head. */
-  readonly aliases: readonly string[];
-};
-
 /** Every parameter of the model, in transformers' names, order and layout; a tied head is not one of its own. */
 export function parameterSpecs(config: ModelConfig): ParameterSpec[] {
-  const { width, hidden, vocabSize, headDim } = config;
-  const specs: ParameterSpec[] = [];
-  const add = (role: ParameterRole, name: string, shape: readonly number[], layer: number | null = null) =>
-    specs.push({ name, shape, role, layer, aliases: role === "embedding" && config.tiedHead ? [headName] : [] });
-
-  add("embedding", "model.embed_tokens.weight", [vocabSize, width]);
-  for (let layer = 0; layer < config.layers; layer++) {
-    const inLayer = (role: ParameterRole, name: string, shape: readonly number[]) =>
-      add(role, `model.layers.${layer}.${name}`, shape, layer);
-    const q = config.heads * headDim;
-    const kv = config.kvHeads * headDim;
-    inLayer("q", "self_attn.q_proj.weight", [q, width]);
-    if (config.qkvBias) inLayer("qBias", "self_attn.q_proj.bias", [q]);
-    inLayer("k", "self_attn.k_proj.weight", [kv, width]);
-    if (config.qkvBias) inLayer("kBias", "self_attn.k_proj.bias", [kv]);
-    inLayer("v", "self_attn.v_proj.weight", [kv, width]);
-    if (config.qkvBias) inLayer("vBias", "self_attn.v_proj.bias", [kv]);
-    inLayer("o", "self_attn.o_proj.weight", [width, q]);
-    if (config.outBias) inLayer("oBias", "self_attn.o_proj.bias", [width]);
-    if (config.qkNorm) inLayer("qNorm", "self_attn.q_norm.weight", [headDim]);
-    if (config.qkNorm) inLayer("kNorm", "self_attn.k_norm.weight", [headDim]);
-    inLayer("gate", "mlp.gate_proj.weight", [hidden, width]);
-    if (config.mlpBias) inLayer("gateBias", "mlp.gate_proj.bias", [hidden]);
-    inLayer("up", "mlp.up_proj.weight", [hidden, width]);
-    if (config.mlpBias) inLayer("upBias", "mlp.up_proj.bias", [hidden]);
-    inLayer("down", "mlp.down_proj.weight", [width, hidden]);
-    if (config.mlpBias) inLayer("downBias", "mlp.down_proj.bias", [width]);
-    inLayer("attentionNorm", "input_layernorm.weight", [width]);
-    // The norm called `post_attention` stands before the feed-forward, except where there are norms after, too.
-    inLayer(config.postNorms ? "attentionPostNorm" : "mlpNorm", "post_attention_layernorm.weight", [width]);
-    if (config.postNorms) inLayer("mlpNorm", "pre_feedforward_layernorm.weight", [width]);
-    if (config.postNorms) inLayer("mlpPostNorm", "post_feedforward_layernorm.weight", [width]);
-  }
-  add("finalNorm", "model.norm.weight", [width]);
-  if (config.head === "lm") {
-    if (!config.tiedHead) add("lmHead", headName, [vocabSize, width]);
-  } else {
-    add("score", "score.weight", [1, width]);
-    if (config.scoreBias) add("scoreBias", "score.bias", [1]);
-  }
-  return specs;
+  const { embedding, layers, norm, head, headConfig } = config;
+  return [
+    ...placed(tokenEmbedding.parameters(embedding), "embedding", "model.embed_tokens."),
+    ...layers.flatMap(layerParameters),
+    ...placed(normPart(norm).parameters(norm), "norm", "model.norm."),
+    ...placed(heads[head].parameters(headConfig), "head", ""),
+  ];
 }
-
-const headName = "lm_head.weight";

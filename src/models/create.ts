@@ -1,4 +1,4 @@
-/** New models with random weights, as Hugging Face folders: for small models trained from nothing, and for benches. */
+/** New models with random weights, as Hugging Face folders: for small models trained from scratch, and for benches. */
 import { Random } from "../util/random.ts";
 import { type ParameterSpec, parameterSpecs, parseConfig } from "./config.ts";
 import { saveParameters } from "./weights.ts";
@@ -7,16 +7,14 @@ import { saveParameters } from "./weights.ts";
 export async function createModel(dir: string, raw: Readonly<Record<string, unknown>>, seed: number): Promise<void> {
   const config = parseConfig(raw, "the new model's config.json");
   const spread = typeof raw.initializer_range === "number" ? raw.initializer_range : 0.02;
-  const make = (spec: ParameterSpec) => initialise(spec, { spread, seed, normStart: 1 - config.normOffset });
+  const make = (spec: ParameterSpec) => initialise(spec, spread, seed);
   await saveParameters(dir, config, parameterSpecs(config), make, { dtype: "F32" });
 }
 
-type Start = { readonly spread: number; readonly seed: number; readonly normStart: number };
-
 /** As transformers starts them: matrices normal, norms at one, biases at zero. */
-function initialise({ name, shape, role }: ParameterSpec, { spread, seed, normStart }: Start): Float32Array {
+function initialise({ name, shape, initial }: ParameterSpec, spread: number, seed: number): Float32Array {
   const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
-  if (shape.length === 1) return values.fill(role.endsWith("Norm") ? normStart : 0);
+  if (initial !== "normal") return values.fill(initial);
   const random = new Random(seed, name);
   for (let i = 0; i < values.length; i++) values[i] = random.normal(0, spread);
   return values;

@@ -1,9 +1,13 @@
 /**
- * The model families, as data: each row says what makes a family differ from Llama, and nothing else does.
+ * The model families, as data: each row says of which parts a family's layers are made, and what it fixes about them.
  *
- * Values are those of Hugging Face transformers: which keys of config.json the family reads, what an absent key means,
- * and which parts the layer has. A new family whose layer is made of the same parts is a new row here.
+ * Values are those of Hugging Face transformers: which keys of config.json the family reads, and what an absent key
+ * means. A new family whose layers are made of known parts is a new row here. Only `config.ts` and what writes a
+ * config.json read this table; everything else reads the model's parts.
  */
+import type { GatedTraits } from "./parts/gated.ts";
+import type { GroupedQueryTraits } from "./parts/grouped-query.ts";
+import type { AttentionTraits, FeedForwardTraits, NormTraits, PositionTraits } from "./parts/parts.ts";
 
 export type Family = "llama" | "mistral" | "qwen2" | "qwen3" | "gemma" | "gemma2";
 
@@ -13,76 +17,65 @@ export type WindowRule = "never" | "every" | "late" | "alternating";
 export type FamilyRow = {
   /** Begins the class names of transformers: `Llama` -> `LlamaForCausalLM`. */
   readonly className: string;
-  /** `num_key_value_heads` when absent; null = one per query head. */
-  readonly kvHeads: number | null;
-  /** `head_dim` when absent; null = width / heads. */
-  readonly headDim: number | null;
   /** `max_position_embeddings` when absent. */
   readonly maxPositions: number;
   /** `tie_word_embeddings` when absent. */
-  readonly tiedHead: boolean;
-  readonly activationKey: "hidden_act" | "hidden_activation";
-  /** The activation when its key is absent. */
-  readonly activation: string;
-  /** The first Gemma checkpoints say `gelu` and mean its tanh approximation. */
-  readonly geluIsTanh: boolean;
-  /** Biases of attention: `config` = all four projections if `attention_bias`, `qkv` = always but not on the output. */
-  readonly attentionBias: "config" | "qkv" | "never";
-  readonly mlpBias: "config" | "never";
-  /** RMSNorm over each head of queries and keys. */
-  readonly qkNorm: boolean;
-  /** Norms multiply by (offset + weight). */
-  readonly normOffset: 0 | 1;
+  readonly isTied: boolean;
   /** Embeddings are multiplied by sqrt(width). */
-  readonly scaledEmbedding: boolean;
+  readonly hasScaledEmbedding: boolean;
+  readonly attention: AttentionTraits;
+  readonly mlp: FeedForwardTraits;
+  readonly norm: NormTraits;
   /** Norms after attention and feed-forward, besides those before. */
-  readonly postNorms: boolean;
-  /** Reads `query_pre_attn_scalar` and the two soft caps. */
-  readonly capped: boolean;
+  readonly hasOutputNorms: boolean;
+  readonly position: PositionTraits;
   readonly windows: WindowRule;
+  /** Reads `final_logit_softcapping`. */
+  readonly hasCappedLogits: boolean;
 };
 
-const llama: FamilyRow = {
+/** Rows that others begin from have parts of one kind, so that their traits can be spread. */
+type Dense = FamilyRow & { readonly attention: GroupedQueryTraits; readonly mlp: GatedTraits };
+
+const llama: Dense = {
   className: "Llama",
-  kvHeads: null,
-  headDim: null,
   maxPositions: 2048,
-  tiedHead: false,
-  activationKey: "hidden_act",
-  activation: "silu",
-  geluIsTanh: false,
-  attentionBias: "config",
-  mlpBias: "config",
-  qkNorm: false,
-  normOffset: 0,
-  scaledEmbedding: false,
-  postNorms: false,
-  capped: false,
+  isTied: false,
+  hasScaledEmbedding: false,
+  attention: {
+    kind: "grouped-query",
+    kvHeads: null,
+    headDim: null,
+    bias: "config",
+    headNorm: null,
+    isCapped: false,
+  },
+  mlp: { kind: "gated", activationKey: "hidden_act", activation: "silu", geluIsTanh: false, bias: "config" },
+  norm: { kind: "rms", offset: 0 },
+  hasOutputNorms: false,
+  position: { kind: "rope" },
   windows: "never",
+  hasCappedLogits: false,
 };
 
-const qwen2: FamilyRow = {
+const qwen2: Dense = {
   ...llama,
   className: "Qwen2",
-  kvHeads: 32,
   maxPositions: 32768,
-  attentionBias: "qkv",
-  mlpBias: "never",
+  attention: { ...llama.attention, kvHeads: 32, bias: "qkv" },
+  mlp: { ...llama.mlp, bias: "never" },
   windows: "late",
 };
 
-const gemma: FamilyRow = {
+const gemma: Dense = {
   ...llama,
   className: "Gemma",
-  kvHeads: 16,
-  headDim: 256,
   maxPositions: 8192,
-  tiedHead: true,
-  activation: "gelu_pytorch_tanh",
-  geluIsTanh: true,
-  mlpBias: "never",
-  normOffset: 1,
-  scaledEmbedding: true,
+  isTied: true,
+  hasScaledEmbedding: true,
+  attention: { ...llama.attention, kvHeads: 16, headDim: 256 },
+  mlp: { ...llama.mlp, activation: "gelu_pytorch_tanh", geluIsTanh: true, bias: "never" },
+  norm: { kind: "rms", offset: 1 },
 };
 
 /** Every family that loads, by the `model_type` of its config.json. */
@@ -91,24 +84,26 @@ export const families: Record<Family, FamilyRow> = {
   mistral: {
     ...llama,
     className: "Mistral",
-    kvHeads: 8,
     maxPositions: 131072,
-    attentionBias: "never",
-    mlpBias: "never",
+    attention: { ...llama.attention, kvHeads: 8, bias: "never" },
+    mlp: { ...llama.mlp, bias: "never" },
     windows: "every",
   },
   qwen2,
-  qwen3: { ...qwen2, className: "Qwen3", headDim: 128, attentionBias: "config", qkNorm: true },
+  qwen3: {
+    ...qwen2,
+    className: "Qwen3",
+    attention: { ...qwen2.attention, headDim: 128, bias: "config", headNorm: { offset: 0 } },
+  },
   gemma,
   gemma2: {
     ...gemma,
     className: "Gemma2",
-    kvHeads: 4,
-    activationKey: "hidden_activation",
-    geluIsTanh: false,
-    postNorms: true,
-    capped: true,
+    attention: { ...gemma.attention, kvHeads: 4, isCapped: true },
+    mlp: { ...gemma.mlp, activationKey: "hidden_activation", geluIsTanh: false },
+    hasOutputNorms: true,
     windows: "alternating",
+    hasCappedLogits: true,
   },
 };
 

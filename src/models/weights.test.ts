@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
 import { type ModelConfig, type ParameterSpec, parameterSpecs, parseConfig, readConfig, withHead } from "./config.ts";
+import { configText } from "./config-text.ts";
 import { readAll, writeSafetensors } from "./safetensors.ts";
-import { configText, type LoadOptions, loadParameters, openWeights, saveParameters } from "./weights.ts";
+import { type LoadOptions, loadParameters, openWeights, saveParameters } from "./weights.ts";
 
 let dir = "";
 beforeAll(async () => {
@@ -69,6 +70,55 @@ function tensorsOf(config: ModelConfig, rename: (name: string) => string | null 
     return renamed === null ? [] : [[renamed, values.get(name)!, shape]];
   });
 }
+
+describe("a parameter of several tensors", () => {
+  const config = tiny();
+  const [gate, up] = ["model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight"];
+  const parts = parameterSpecs(config);
+  /** The gate and up projections of the first layer as one parameter. */
+  const joined: ParameterSpec = {
+    key: "layers.0.mlp.gateUp",
+    name: "layers.0.mlp.gateUp",
+    shape: [24, 8],
+    pieces: [gate, up].flatMap((name) => parts.find((spec) => spec.name === name)!.pieces),
+    isTrained: true,
+    initial: "normal",
+  };
+  const specs = [...parts.filter(({ name }) => name !== gate && name !== up), joined];
+  const loadJoined = async (folder: string) => {
+    const parameters = new Map<string, Float32Array>();
+    await loadParameters(folder, specs, ({ name, shape }) => {
+      expect(parameters.has(name)).toBe(false); // one array for all its pieces
+      const into = new Float32Array(shape.reduce((a, b) => a * b, 1));
+      parameters.set(name, into);
+      return into;
+    });
+    return parameters;
+  };
+
+  test("holds them one after the other along axis 0", async () => {
+    const values = sampleParameters(config);
+    const parameters = await loadJoined(await folderOf(tensorsOf(config)));
+    expect(parameters.get(joined.name)).toEqual(Float32Array.from([...values.get(gate!)!, ...values.get(up!)!]));
+    expect(parameters.size).toBe(parts.length - 1);
+  });
+
+  test.each([Number.MAX_SAFE_INTEGER, 500])(
+    "is written back as the tensors it was read from (shards of %d)",
+    async (maxShardBytes) => {
+      const parameters = await loadJoined(await folderOf(tensorsOf(config)));
+      const folder = join(await newFolder(), "model");
+      await saveParameters(folder, config, specs, ({ name }) => parameters.get(name)!, { dtype: "F32", maxShardBytes });
+      expect((await load(folder, config)).parameters).toEqual(sampleParameters(config));
+      expect((await openWeights(folder)).tensors.size).toBe(parts.length);
+    },
+  );
+
+  test("is refused by the name of the tensor that is missing", async () => {
+    const folder = await folderOf(tensorsOf(config, (name) => (name === up ? null : name)));
+    await expect(loadJoined(folder)).rejects.toThrow(`has no tensor "${up}"`);
+  });
+});
 
 describe("every parameter of a reference folder is the tensor of its name", () => {
   for (const name of readdirSync(fixture("logits"))) {

@@ -10,8 +10,9 @@ import { basename, dirname, join, resolve } from "node:path";
 import * as z from "zod";
 import { codeOf, messageOf, nearest, UserError } from "../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../util/files.ts";
-import { headClasses, type ModelConfig, type ParameterSpec } from "./config.ts";
-import { families } from "./families.ts";
+import type { ModelConfig, ParameterSpec } from "./config.ts";
+import { configText } from "./config-text.ts";
+import type { Piece } from "./parts/part.ts";
 import {
   elementCount,
   equalTensors,
@@ -114,11 +115,31 @@ export type LoadOptions = {
 };
 
 export type Loaded = {
-  /** Parameters the checkpoint does not have; allocated but not filled, for the caller to initialise. */
+  /** Parameters that the checkpoint lacks; allocated but not filled, for the caller to initialise. */
   readonly uninitialised: readonly ParameterSpec[];
-  /** Tensors of the checkpoint that the model has no use for. */
+  /** Tensors of the checkpoint that the model does not use. */
   readonly unexpected: readonly string[];
 };
+
+/** One tensor of a parameter, and where it begins in the parameter's numbers. */
+type StoredPiece = { readonly spec: ParameterSpec; readonly piece: Piece; readonly start: number };
+
+/** The tensors that parameters consist of: the pieces of one parameter follow each other in memory. */
+function piecesOf(specs: readonly ParameterSpec[]): StoredPiece[] {
+  return specs.flatMap((spec) => {
+    let start = 0;
+    return spec.pieces.map((piece) => {
+      const stored = { spec, piece, start };
+      start += elementCount(piece.shape);
+      return stored;
+    });
+  });
+}
+
+/** The numbers of a piece, in those of its parameter. */
+function numbersOf({ piece, start }: StoredPiece, values: Float32Array): Float32Array {
+  return values.subarray(start, start + elementCount(piece.shape));
+}
 
 /** Fill every parameter from a folder, in the order of the files, converted to F32. */
 export async function loadParameters(
@@ -129,27 +150,36 @@ export async function loadParameters(
 ): Promise<Loaded> {
   const weights = await openWeights(dir);
   const find = finder(weights);
-  const found: { spec: ParameterSpec; info: TensorInfo }[] = [];
-  const missing: ParameterSpec[] = [];
+  const found: (StoredPiece & { readonly info: TensorInfo })[] = [];
+  const missing: StoredPiece[] = [];
   const used = new Set<string>();
-  for (const spec of specs) {
-    const copies = [spec.name, ...spec.aliases].map(find).filter((info) => info !== undefined);
+  for (const part of piecesOf(specs)) {
+    const { name, aliases } = part.piece;
+    const copies = [name, ...aliases].map(find).filter((info) => info !== undefined);
     for (const info of copies) used.add(info.name);
     const [info, alias] = copies;
-    if (info === undefined) missing.push(spec);
-    else found.push({ spec, info });
+    if (info === undefined) missing.push(part);
+    else found.push({ ...part, info });
     if (info && alias) await checkTied(dir, info, alias);
   }
-  const refused = missing.filter((spec) => !(options.allowNewHead && isNewHead(spec)));
+  const refused = missing.filter(({ spec }) => !(options.allowNewHead && isNewHead(spec)));
   if (refused.length > 0) throw explainMissing(weights, refused);
-  for (const { spec, info } of found) checkShape(spec, info);
-  await readInto(found, allocate);
-  for (const spec of missing) allocate(spec);
+  for (const { piece, info } of found) checkShape(piece, info);
+  const allocated = new Map<ParameterSpec, Float32Array>();
+  const once = (spec: ParameterSpec): Float32Array => {
+    const values = allocated.get(spec) ?? allocate(spec);
+    allocated.set(spec, values);
+    return values;
+  };
+  await readInto(found, once);
+  const uninitialised = [...new Set(missing.map(({ spec }) => spec))];
+  for (const spec of uninitialised) once(spec);
   const isUnexpected = (name: string) => !used.has(name) && !name.endsWith("rotary_emb.inv_freq"); // we compute these
-  return { uninitialised: missing, unexpected: [...weights.tensors.keys()].filter(isUnexpected) };
+  return { uninitialised, unexpected: [...weights.tensors.keys()].filter(isUnexpected) };
 }
 
-const isNewHead = (spec: ParameterSpec) => spec.role === "score" || spec.role === "scoreBias";
+/** Whether a parameter belongs to a value or score head. */
+const isNewHead = ({ key }: ParameterSpec) => key.startsWith("head.score");
 
 /** Look a tensor up by the name transformers gives it, whatever wrapper or missing prefix it was saved under. */
 function finder({ dir, tensors }: Weights): (name: string) => TensorInfo | undefined {
@@ -174,26 +204,26 @@ function bareName(name: string): string {
     .replace(/^(?:module\.)?(?:model\.)?/, "");
 }
 
-function checkShape(spec: ParameterSpec, info: TensorInfo): void {
-  const isSame = spec.shape.length === info.shape.length && spec.shape.every((size, axis) => size === info.shape[axis]);
+function checkShape({ shape }: Piece, info: TensorInfo): void {
+  const isSame = shape.length === info.shape.length && shape.every((size, axis) => size === info.shape[axis]);
   if (isSame) return;
   throw new UserError(
     `${info.file}: "${info.name}" has the shape [${info.shape.join(", ")}] where config.json asks for ` +
-      `[${spec.shape.join(", ")}]. Check that config.json belongs to these weights.`,
+      `[${shape.join(", ")}]. Check that config.json belongs to these weights.`,
   );
 }
 
-function explainMissing({ dir, tensors }: Weights, missing: readonly ParameterSpec[]): UserError {
-  const [spec] = missing;
-  const name = spec?.name ?? "";
+function explainMissing({ dir, tensors }: Weights, missing: readonly StoredPiece[]): UserError {
+  const [first] = missing;
+  const name = first?.piece.name ?? "";
   const more = missing.length > 1 ? ` (and ${missing.length - 1} more)` : "";
-  if (spec?.role === "lmHead") {
+  if (first?.spec.key === "head.lm") {
     return new UserError(
       `${dir} has no "${name}". If the head of this model is its embedding, set "tie_word_embeddings": true in ` +
         "config.json; else the checkpoint is a base model without a language-model head.",
     );
   }
-  if (spec && isNewHead(spec)) {
+  if (first && isNewHead(first.spec)) {
     return new UserError(`${dir} has no "${name}"${more}: it is a checkpoint without a value or reward head.`);
   }
   const close = nearest(name, tensors.keys()).map((candidate) => `"${candidate}"`);
@@ -214,14 +244,14 @@ async function checkTied(dir: string, embedding: TensorInfo, head: TensorInfo): 
 
 /** Each file is opened once and read forwards. */
 async function readInto(
-  found: readonly { spec: ParameterSpec; info: TensorInfo }[],
+  found: readonly (StoredPiece & { readonly info: TensorInfo })[],
   allocate: (spec: ParameterSpec) => Float32Array,
 ): Promise<void> {
   for (const [file, group] of Map.groupBy(found, ({ info }) => info.file)) {
     const handle = await openForReading(file);
     try {
-      for (const { spec, info } of group.toSorted((a, b) => a.info.offset - b.info.offset)) {
-        await readTensor(handle, info, allocate(spec));
+      for (const part of group.toSorted((a, b) => a.info.offset - b.info.offset)) {
+        await readTensor(handle, part.info, numbersOf(part, allocate(part.spec)));
       }
     } finally {
       await handle.close();
@@ -290,8 +320,8 @@ async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** A tensor of a file: a parameter under its name or another. */
-type Written = { readonly name: string; readonly spec: ParameterSpec };
+/** A tensor of a file: a piece of a parameter under its name or another. */
+type Written = StoredPiece & { readonly name: string };
 
 async function writeWeights(
   dir: string,
@@ -299,22 +329,29 @@ async function writeWeights(
   get: (spec: ParameterSpec) => Float32Array | Promise<Float32Array>,
   { dtype, maxShardBytes, isUntied }: { dtype: WriteDtype; maxShardBytes: number; isUntied: boolean },
 ): Promise<void> {
-  const tensors = specs.flatMap((spec) =>
-    [spec.name, ...(isUntied ? spec.aliases : [])].map((name): Written => ({ name, spec })),
-  );
-  const bytesOf = ({ spec }: Written) => elementCount(spec.shape) * (dtype === "F32" ? 4 : 2);
+  const tensors = piecesOf(specs).flatMap((part) => {
+    const { name, aliases } = part.piece;
+    return [name, ...(isUntied ? aliases : [])].map((written): Written => ({ ...part, name: written }));
+  });
+  const bytesOf = ({ piece }: Written) => elementCount(piece.shape) * (dtype === "F32" ? 4 : 2);
   const shards = split(tensors, bytesOf, maxShardBytes);
   const five = (count: number) => String(count).padStart(5, "0");
   const weightMap: [string, string][] = [];
   for (const [index, shard] of shards.entries()) {
     const file = shards.length === 1 ? singleName : `model-${five(index + 1)}-of-${five(shards.length)}.safetensors`;
-    const sources = shard.map(({ name, spec }): TensorSource => ({ name, shape: spec.shape, data: () => get(spec) }));
+    const sources = shard.map(
+      (written): TensorSource => ({
+        name: written.name,
+        shape: written.piece.shape,
+        data: async () => numbersOf(written, await get(written.spec)),
+      }),
+    );
     await writeSafetensors(join(dir, file), sources, { dtype, metadata: { format: "pt" } });
     for (const { name } of shard) weightMap.push([name, file]);
   }
   if (shards.length === 1) return;
   const sum = (size: (tensor: Written) => number) => tensors.reduce((total, tensor) => total + size(tensor), 0);
-  const metadata = { total_parameters: sum(({ spec }) => elementCount(spec.shape)), total_size: sum(bytesOf) };
+  const metadata = { total_parameters: sum(({ piece }) => elementCount(piece.shape)), total_size: sum(bytesOf) };
   const index = { metadata, weight_map: Object.fromEntries(weightMap.toSorted(([a], [b]) => (a < b ? -1 : 1))) };
   await writeFileAtomic(join(dir, indexName), `${JSON.stringify(index, null, 2)}\n`);
 }
@@ -344,57 +381,6 @@ async function replaceSave(staging: string, dir: string): Promise<void> {
   const isOurs = (name: string) => name === indexName || /^model(-\d+-of-\d+)?\.safetensors$/.test(name);
   const stale = (await readdir(dir)).filter((name) => isOurs(name) && !fresh.includes(name));
   for (const name of stale) await rm(join(dir, name));
-}
-
-/** The text of config.json: the head and dtype of what is saved, the rotary embedding in both spellings. */
-export function configText(config: ModelConfig, dtype: WriteDtype): string {
-  const torchDtype = dtype === "F32" ? "float32" : "bfloat16";
-  const labels = { id2label: { 0: "LABEL_0" }, label2id: { LABEL_0: 0 } };
-  const values = {
-    ...config.raw,
-    ...(config.head === "lm" ? {} : labels),
-    ...savedRope(config),
-    architectures: [families[config.family].className + headClasses[config.head]],
-    dtype: torchDtype,
-    torch_dtype: torchDtype,
-  };
-  // transformers 5 refuses 30 where it wants 30.0, and 4 warns. With an indent every number has its own line.
-  const wholeFloat = new RegExp(`^( *"(?:${floatKeys.join("|")})": -?[0-9]+)(,?)$`, "gm");
-  return `${JSON.stringify(values, null, 2).replaceAll(wholeFloat, "$1.0$2")}\n`;
-}
-
-const floatKeys = [
-  "rms_norm_eps",
-  "initializer_range",
-  "attention_dropout",
-  "attn_logit_softcapping",
-  "final_logit_softcapping",
-  "rope_theta",
-  "factor",
-  "low_freq_factor",
-  "high_freq_factor",
-  "attention_factor",
-  "partial_rotary_factor",
-];
-
-/**
- * transformers 4 reads `rope_theta` and `rope_scaling`; 5 reads `rope_parameters`, or `rope_scaling` if not null.
- * The keys are those of the file that was read: 4 derives other values when more of them are spelt out.
- */
-function savedRope({ raw, rope }: ModelConfig): Record<string, unknown> {
-  const written = [raw.rope_scaling, raw.rope_parameters].map(asRecord).find((keys) => Object.keys(keys).length > 0);
-  const flat = written?.full_attention ?? written?.sliding_attention ?? written;
-  const { rope_theta: _, ...keys } = asRecord(flat);
-  const values = { ...keys, rope_type: rope.scaling.type };
-  return {
-    rope_theta: rope.theta,
-    rope_scaling: rope.scaling.type === "default" ? null : values,
-    rope_parameters: { ...values, rope_theta: rope.theta },
-  };
-}
-
-function asRecord(value: unknown): Record<string, unknown> {
-  return z.record(z.string(), z.unknown()).safeParse(value).data ?? {};
 }
 
 const tokenizerFiles = [

@@ -82,6 +82,8 @@ type Attention = {
   readonly name: string;
   readonly shape: Shape;
   readonly kvHeads: number;
+  /** The size of a value's head; that of a query's head unless given. */
+  readonly valueSize?: number;
   readonly bindings?: Bindings;
 };
 const attentions: readonly (Attention & { readonly attrs?: Partial<AttentionAttrs> })[] = [
@@ -100,16 +102,32 @@ const attentions: readonly (Attention & { readonly attrs?: Partial<AttentionAttr
   { name: "a window over 4*span", shape: [1, 2, "4*span", 2], kvHeads: 1, attrs: { window: 5 }, bindings: { span: 2 } },
   { name: "a cap", shape: [1, 2, 6, 4], kvHeads: 2, attrs: { softcap: 1.5 } },
   { name: "a cap and a window", shape: [1, 4, 8, 2], kvHeads: 2, attrs: { softcap: 2, window: 4 } },
+  { name: "wider values than keys", shape: [2, 4, 6, 2], kvHeads: 2, valueSize: 5 },
+  {
+    name: "narrower values than keys, time 4*span, a cap and a window",
+    shape: ["batch", 4, "4*span", 6],
+    kvHeads: 2,
+    valueSize: 3,
+    attrs: { softcap: 2, window: 3 },
+    bindings: { batch: 2, span: 2 },
+  },
 ];
 
 type AttentionBuild = (x: readonly [Node, Node, Node, Node], attrs: AttentionAttrs) => Node;
 
 /** One case for each of `attentions`, from query, key, value and something like the output. */
 function eachAttention(build: AttentionBuild, make = example): Cases {
-  const cases = attentions.map(({ name, shape, kvHeads, attrs, bindings }) => {
-    const key = floats(shape.map((d, axis) => (axis === 1 ? kvHeads : d)));
+  const cases = attentions.map(({ name, shape, kvHeads, valueSize = shape[3]!, attrs, bindings }) => {
+    const [batch, heads, time, size] = shape as [Dim, Dim, Dim, Dim]; // every row of the table has four
+    const key = floats([batch, kvHeads, time, size]);
+    const value = floats([batch, kvHeads, time, valueSize]);
     const full: AttentionAttrs = { scale: 0.6, window: null, softcap: null, ...attrs };
-    return make(name, [floats(shape), key, key, floats(shape)], (...x) => build(x, full), bindings);
+    return make(
+      name,
+      [floats(shape), key, value, floats([batch, heads, time, valueSize])],
+      (...x) => build(x, full),
+      bindings,
+    );
   });
   return cases as [Case, ...Case[]]; // one per row of the table above
 }

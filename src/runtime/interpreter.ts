@@ -158,10 +158,11 @@ const rules: { [O in Op]: Rule<O> } = {
     });
   },
   attention: ({ attrs }, [query, key, value]) => {
-    const result = zeros(query.shape);
+    const size = value.shape[3]!;
+    const result = zeros([...query.shape.slice(0, 3), size]);
     forEachQuery(query, key, attrs, ({ q, keys, weights }) => {
-      for (let d = 0; d < query.shape[3]!; d++) {
-        result.data[q + d] = keys.reduce((total, k, j) => total + weights[j]! * value.data[k + d]!, 0);
+      for (let d = 0; d < size; d++) {
+        result.data[q * size + d] = keys.reduce((total, k, j) => total + weights[j]! * value.data[k * size + d]!, 0);
       }
     });
     return result;
@@ -186,7 +187,7 @@ const rules: { [O in Op]: Rule<O> } = {
 
 // ---------------------------------------------------------------- attention
 
-/** One query's place in the data, the places of the keys it sees, and what it makes of them. */
+/** The row of one query, the rows of the keys it sees, and the weights it gives them. */
 type Attending = {
   readonly q: number;
   readonly keys: readonly number[];
@@ -206,12 +207,13 @@ function forEachQuery(query: Value, key: Value, attrs: AttentionAttrs, visit: (a
     const kvHead = Math.floor(head / (heads / kvHeads));
     const base = (Math.floor(row / time / heads) * kvHeads + kvHead) * time;
     const seen = Array.from({ length: time }, (_, j) => j).filter((j) => sees(t, j, attrs.window));
-    const keys = seen.map((j) => (base + j) * size);
-    const raw = keys.map((k) => attrs.scale * dot(query.data.subarray(row * size, (row + 1) * size), key.data, k));
+    const keys = seen.map((j) => base + j);
+    const state = query.data.subarray(row * size, (row + 1) * size);
+    const raw = keys.map((k) => attrs.scale * dot(state, key.data, k * size));
     const scores = raw.map((s) => (cap === Infinity ? s : cap * Math.tanh(s / cap)));
     const slopes = raw.map((s) => (cap === Infinity ? 1 : 1 / Math.cosh(s / cap) ** 2));
     const total = logSumExp(scores);
-    visit({ q: row * size, keys, weights: scores.map((s) => Math.exp(s - total)), slopes });
+    visit({ q: row, keys, weights: scores.map((s) => Math.exp(s - total)), slopes });
   }
 }
 
@@ -221,19 +223,19 @@ function forEachQuery(query: Value, key: Value, attrs: AttentionAttrs, visit: (a
  */
 function attentionGrads(values: readonly Value[], attrs: AttentionAttrs): Record<"query" | "key" | "value", Value> {
   const [query, key, value, , dy] = values as [Value, Value, Value, Value, Value];
-  const size = query.shape[3]!;
+  const [size, valueSize] = [query.shape[3]!, value.shape[3]!];
   const grads = { query: zeros(query.shape), key: zeros(key.shape), value: zeros(value.shape) };
   forEachQuery(query, key, attrs, ({ q, keys, weights, slopes }) => {
-    const dout = dy.data.subarray(q, q + size);
-    const dweights = keys.map((k) => dot(dout, value.data, k));
+    const dout = dy.data.subarray(q * valueSize, (q + 1) * valueSize);
+    const dweights = keys.map((k) => dot(dout, value.data, k * valueSize));
     keys.forEach((k, j) => {
       const dscore = dweights.reduce((sum, dw, i) => sum + dw * weights[i]! * ((i === j ? 1 : 0) - weights[j]!), 0);
       const draw = dscore * slopes[j]! * attrs.scale;
       for (let d = 0; d < size; d++) {
-        grads.query.data[q + d]! += draw * key.data[k + d]!;
-        grads.key.data[k + d]! += draw * query.data[q + d]!;
-        grads.value.data[k + d]! += weights[j]! * dout[d]!;
+        grads.query.data[q * size + d]! += draw * key.data[k * size + d]!;
+        grads.key.data[k * size + d]! += draw * query.data[q * size + d]!;
       }
+      for (let d = 0; d < valueSize; d++) grads.value.data[k * valueSize + d]! += weights[j]! * dout[d]!;
     });
   });
   return grads;

@@ -218,6 +218,30 @@ describe("the vectors of a model", () => {
     expect(() => vectors.view("weight", "p9")).toThrow("there is no parameter p9");
   });
 
+  test("of frozen parameters are weights only, which no update reaches", () => {
+    const parameters = [
+      { name: "p0", shape: [5] },
+      { name: "p1", shape: [7], isTrained: false },
+      { name: "p2", shape: [3], isTrained: true },
+    ];
+    const vectors = new Vectors(parameters);
+    const alone = new Vectors(parameters.filter(({ isTrained }) => isTrained !== false));
+    for (const each of [vectors, alone]) {
+      for (const vector of all) each.allocate(vector);
+      for (const name of each.names) each.view("weight", name).fill(0.5);
+      for (const name of each.trainedNames) each.view("grad", name).fill(0.25);
+      adamw(each.arenas, options(1));
+    }
+    expect(vectors.count).toBe(15);
+    expect(vectors.trainedNames).toEqual(["p0", "p2"]);
+    expect(vectors.arenas.map(({ bytes }) => bytes)).toEqual(alone.arenas.map(({ bytes }) => bytes));
+    for (const name of alone.names) expect(vectors.view("weight", name)).toEqual(alone.view("weight", name));
+    expect(vectors.view("weight", "p1")).toEqual(new Float32Array(7).fill(0.5));
+    for (const vector of ["grad", "first", "second"] as const) {
+      expect(() => vectors.view(vector, "p1")).toThrow(`the parameter p1 is frozen: it has no ${vector}`);
+    }
+  });
+
   test("in several arenas are updated as in one", () => {
     const random = new Random(11);
     const weights = normals(random, [33, 5]);

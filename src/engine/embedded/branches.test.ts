@@ -7,7 +7,7 @@ import * as o from "../../graph/ops.ts";
 import { parameterSpecs, readConfig } from "../../models/config.ts";
 import { Random } from "../../util/random.ts";
 import type { TokenLoss, TokenRow } from "../contract.ts";
-import { cutFamilies, families, tokensOf } from "./branches.ts";
+import { cutGroups, prefixGroups, tokensInGroup } from "./branches.ts";
 import { EmbeddedEngine } from "./engine.ts";
 import { cut } from "./micro-batches.ts";
 
@@ -27,9 +27,9 @@ const loss: TokenLoss = {
   },
 };
 
-type Family = { readonly prompt: number; readonly responses: readonly number[] };
+type Group = { readonly prompt: number; readonly responses: readonly number[] };
 
-function rowsOf(groups: readonly Family[], vocabSize: number, seed: number): TokenRow[] {
+function rowsOf(groups: readonly Group[], vocabSize: number, seed: number): TokenRow[] {
   const random = new Random(seed);
   const ids = (length: number) => Array.from({ length }, () => random.int(vocabSize));
   return groups.flatMap(({ prompt, responses }) => {
@@ -43,13 +43,13 @@ function rowsOf(groups: readonly Family[], vocabSize: number, seed: number): Tok
   });
 }
 
-const groups: readonly Family[] = [
+const groups: readonly Group[] = [
   { prompt: 12, responses: [5, 1, 9, 4] },
   { prompt: 19, responses: [7, 7, 3] },
   { prompt: 3, responses: [4, 6] }, // too short to share
   { prompt: 30, responses: [8] },
 ];
-const long: readonly Family[] = [
+const long: readonly Group[] = [
   { prompt: 101, responses: [99, 130, 4] },
   { prompt: 120, responses: [97, 2] },
 ];
@@ -96,12 +96,12 @@ function distance(a: ArrayLike<number>, b: ArrayLike<number>): number {
   return most;
 }
 
-describe("families", async () => {
+describe("prefix groups", async () => {
   const config = await readConfig(join(fixtures, readdirSync(fixtures)[0]!));
   const heads = ["logprobs"] as const;
 
-  test("every row is in one block, whatever the limits, and blocks of families keep to them", () => {
-    const family = fc.record({
+  test("every row is in one block, whatever the limits, and blocks of prefix groups keep to them", () => {
+    const group = fc.record({
       prompt: fc.integer({ min: 1, max: 40 }),
       responses: fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 6 }),
     });
@@ -110,15 +110,15 @@ describe("families", async () => {
       fc.record({ maxTokens: fc.integer({ min: 1, max: 300 }) }),
     );
     fc.assert(
-      fc.property(fc.array(family, { minLength: 1, maxLength: 8 }), micro, (given, limit) => {
+      fc.property(fc.array(group, { minLength: 1, maxLength: 8 }), micro, (given, limit) => {
         const rows = rowsOf(given, 50, 3);
         const blocks = cut(rows, limit, { heads, config });
         expect(blocks.flatMap(({ indices }) => indices).sort((a, b) => a - b)).toEqual([...rows.keys()]);
-        for (const { families: batch, indices } of blocks) {
+        for (const { groups: batch, indices } of blocks) {
           if (batch === null) continue;
           if ("rows" in limit) expect(indices.length).toBeLessThanOrEqual(limit.rows);
           else if (indices.length > 1)
-            expect(batch.reduce((sum, own) => sum + tokensOf(own), 0)).toBeLessThanOrEqual(limit.maxTokens);
+            expect(batch.reduce((sum, own) => sum + tokensInGroup(own), 0)).toBeLessThanOrEqual(limit.maxTokens);
         }
       }),
       { numRuns: 200 },
@@ -127,15 +127,15 @@ describe("families", async () => {
 
   test("a prompt of 20 tokens with 8 responses of 10 computes 99 tokens, not 240", () => {
     const rows = rowsOf([{ prompt: 20, responses: Array(8).fill(10) }], 50, 3);
-    const { shared, alone } = families(rows, [...rows.keys()], { heads, config });
+    const { shared, alone } = prefixGroups(rows, [...rows.keys()], { heads, config });
     expect(alone).toEqual([]);
-    expect(shared.map(tokensOf)).toEqual([19 + 8 * 10]);
-    expect(cutFamilies(shared, { maxTokens: 4096 }, 4096)).toHaveLength(1);
+    expect(shared.map(tokensInGroup)).toEqual([19 + 8 * 10]);
+    expect(cutGroups(shared, { maxTokens: 4096 }, 4096)).toHaveLength(1);
   });
 
-  test("rows without a token that counts stay out of families", () => {
+  test("rows without a token that counts are in no prefix group", () => {
     const [first, second] = rowsOf([{ prompt: 20, responses: [5, 5] }], 50, 3);
     const rows = [first!, { ...second!, mask: second!.mask && Array(25).fill(0) }];
-    expect(families(rows, [0, 1], { heads, config })).toEqual({ shared: [], alone: [0, 1] });
+    expect(prefixGroups(rows, [0, 1], { heads, config })).toEqual({ shared: [], alone: [0, 1] });
   });
 });

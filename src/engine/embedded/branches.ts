@@ -1,37 +1,41 @@
 /**
- * Sequences that begin alike, such as the responses to one prompt: what they share is computed once, and no token that
- * nobody reads is computed at all. The results are those of the sequences one by one, up to rounding.
+ * Sequences that share a prefix, such as the responses to one prompt: the prefix is computed once, and tokens that are
+ * not needed are not computed. The results are those of the sequences one by one, up to rounding.
  *
- * A family is a trunk, the tokens shared, and its members. A token that counts is predicted from the one before it, so a
- * member's branch begins with the token before its first counted one, and ends before its last.
+ * A prefix group is a trunk (the shared tokens) and its members. A token that counts is predicted from the one before
+ * it, so a member's branch begins with the token before its first counted one, and ends before its last.
  */
 import type { ModelConfig } from "../../models/config.ts";
+import type { RotationTables } from "../../models/parts/part.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
 import { type Counted, countedArrays, type Layout, type LayoutOptions, partsFor } from "./layout.ts";
+import { rotationArrays, rotationNames } from "./rotations.ts";
+import type { Scratch } from "./scratch.ts";
 
-/** What a row computes: its first `trunk` tokens with its family, and from there on those before `end` by itself. */
+/** What is computed of a row: its first `trunk` tokens with its group, and those from there to `end` for it alone. */
 export type Member = { readonly row: number; readonly trunk: number; readonly end: number };
-/** Members of one trunk. */
-export type Family = readonly Member[];
+/** Rows that share a prefix: the members of one trunk. */
+export type PrefixGroup = readonly Member[];
 
-/** Trunks shorter than this are not worth the sharing. */
+/** Sharing a shorter trunk does not save time. */
 const SHORTEST_TRUNK = 8;
 
 const lengthOf = ({ trunk, end }: Member): number => end - trunk;
-const trunkOf = (family: Family): number => family[0]!.trunk;
-const longestBranch = (family: Family): number => Math.max(...family.map(lengthOf));
-/** Tokens that a family computes. */
-export const tokensOf = (family: Family): number => trunkOf(family) + family.reduce((sum, m) => sum + lengthOf(m), 0);
+const trunkOf = (group: PrefixGroup): number => group[0]!.trunk;
+const longestBranch = (group: PrefixGroup): number => Math.max(...group.map(lengthOf));
+/** Tokens that are computed for a group. */
+export const tokensInGroup = (group: PrefixGroup): number =>
+  trunkOf(group) + group.reduce((sum, member) => sum + lengthOf(member), 0);
 
-/** The rows that go in families of two or more, and those that do not. */
-export function families(
+/** The rows that form groups of two or more, and the other rows. */
+export function prefixGroups(
   rows: readonly TokenRow[],
   indices: readonly number[],
   { heads, config }: { heads: readonly HeadName[]; config: ModelConfig },
-): { readonly shared: readonly Family[]; readonly alone: readonly number[] } {
-  // A score is read from the token itself, and a window that ends within a sequence would see parts of trunks.
+): { readonly shared: readonly PrefixGroup[]; readonly alone: readonly number[] } {
+  // A score is read from the token itself, and a window that is shorter than a sequence would see a part of a trunk.
   const longest = Math.max(0, ...indices.map((i) => rows[i]!.ids.length));
-  const isWindowed = config.windows.some((window) => window !== null && window < longest);
+  const isWindowed = config.layers.some(({ window }) => window !== null && window < longest);
   if (heads.includes("scores") || isWindowed) return { shared: [], alone: indices };
   const byTrunk = new Map<string, Member[]>();
   const alone: number[] = [];
@@ -44,10 +48,10 @@ export function families(
     const key = rows[row]!.ids.subarray(0, member.trunk).join();
     byTrunk.set(key, [...(byTrunk.get(key) ?? []), member]);
   }
-  const shared: Family[] = [];
-  for (const family of byTrunk.values()) {
-    if (family.length > 1) shared.push(family);
-    else alone.push(family[0]!.row);
+  const shared: PrefixGroup[] = [];
+  for (const group of byTrunk.values()) {
+    if (group.length > 1) shared.push(group);
+    else alone.push(group[0]!.row);
   }
   return { shared, alone: alone.sort((a, b) => a - b) };
 }
@@ -60,78 +64,101 @@ function memberOf({ ids, mask }: TokenRow, row: number): Member | null {
   return last < first ? null : { row, trunk: first - 1, end: last };
 }
 
-/** Whether the grids of attention would be mostly padding. */
+/** Grids of attention with a larger share of padding are split. */
 const MOST_PADDING = 0.5;
 
-/** Families in micro-batches of at most so many rows or tokens; a family that is larger is divided. */
-export function cutFamilies(
-  shared: readonly Family[],
+/** Groups in micro-batches up to the limits of rows and tokens; a group that is larger is divided. */
+export function cutGroups(
+  shared: readonly PrefixGroup[],
   micro: MicroBatching,
   mostTokens: number,
-): (readonly Family[])[] {
+): (readonly PrefixGroup[])[] {
   const maxRows = "rows" in micro ? micro.rows : Infinity;
   const maxTokens = "maxTokens" in micro ? Math.min(micro.maxTokens, mostTokens) : mostTokens;
-  const whole = shared.flatMap((family) => divided(family, maxRows, maxTokens));
+  const whole = shared.flatMap((group) => divided(group, maxRows, maxTokens));
   whole.sort((a, b) => longestBranch(b) - longestBranch(a) || a[0]!.row - b[0]!.row);
-  const batches: Family[][] = [];
+  const batches: PrefixGroup[][] = [];
   let [rows, tokens] = [0, 0];
-  for (const family of whole) {
+  for (const group of whole) {
     const batch = batches.at(-1);
-    const isFull = rows + family.length > maxRows || tokens + tokensOf(family) > maxTokens;
-    if (batch === undefined || isFull || paddingOf([...batch, family]) > MOST_PADDING) {
-      batches.push([family]);
-      [rows, tokens] = [family.length, tokensOf(family)];
+    const isFull = rows + group.length > maxRows || tokens + tokensInGroup(group) > maxTokens;
+    if (batch === undefined || isFull || paddingOf([...batch, group]) > MOST_PADDING) {
+      batches.push([group]);
+      [rows, tokens] = [group.length, tokensInGroup(group)];
     } else {
-      batch.push(family);
-      rows += family.length;
-      tokens += tokensOf(family);
+      batch.push(group);
+      rows += group.length;
+      tokens += tokensInGroup(group);
     }
   }
   return batches;
 }
 
-/** The share of the branches' grid that holds no token, beyond what its widest family alone would leave empty. */
-function paddingOf(batch: readonly Family[]): number {
-  const members = Math.max(...batch.map((family) => family.length));
+/** The share of the branches' grid that is empty because the groups differ in members and in longest branch. */
+function paddingOf(batch: readonly PrefixGroup[]): number {
+  const members = Math.max(...batch.map((group) => group.length));
   const branch = Math.max(...batch.map(longestBranch));
-  const used = batch.reduce((sum, family) => sum + family.length * longestBranch(family), 0);
+  const used = batch.reduce((sum, group) => sum + group.length * longestBranch(group), 0);
   return 1 - used / (batch.length * members * branch);
 }
 
-/** A family in parts that are small enough, its members in order of length. */
-function divided(family: Family, maxRows: number, maxTokens: number): Family[] {
-  if (family.length <= maxRows && tokensOf(family) <= maxTokens) return [family];
-  const sorted = [...family].sort((a, b) => lengthOf(b) - lengthOf(a) || a.row - b.row);
+/** A group in parts that are small enough, its members in order of length. */
+function divided(group: PrefixGroup, maxRows: number, maxTokens: number): PrefixGroup[] {
+  if (group.length <= maxRows && tokensInGroup(group) <= maxTokens) return [group];
+  const sorted = [...group].sort((a, b) => lengthOf(b) - lengthOf(a) || a.row - b.row);
   const parts: Member[][] = [];
   for (const member of sorted) {
     const part = parts.at(-1);
-    const isFull = part === undefined || part.length >= maxRows || tokensOf([...part, member]) > maxTokens;
+    const isFull = part === undefined || part.length >= maxRows || tokensInGroup([...part, member]) > maxTokens;
     if (isFull) parts.push([member]);
     else part.push(member);
   }
   return parts;
 }
 
-/** Lay out families as packed tokens and the grids of attention. */
-export function layOutBranches(rows: readonly TokenRow[], batch: readonly Family[], options: LayoutOptions): Layout {
-  const { extra, scratch, config } = options;
+/** Tables with a row for each packed token: that of its own position. */
+function packedRotations(
+  tables: readonly RotationTables[],
+  { positions, tokens, scratch }: { positions: number; tokens: number; scratch: Scratch },
+): { readonly arrays: Record<string, Float32Array>; set(token: number, position: number): void } {
+  const packed = tables.map(({ cos, sin }, index) => {
+    const names = rotationNames(index);
+    const width = cos.length / positions;
+    const into = (name: string) => scratch.floats(name, tokens * width);
+    return { from: { cos, sin }, width, cos: into(names.cos), sin: into(names.sin) };
+  });
+  return {
+    arrays: rotationArrays(packed),
+    set: (token, position) => {
+      for (const { from, width, cos, sin } of packed) {
+        cos.set(from.cos.subarray(position * width, (position + 1) * width), token * width);
+        sin.set(from.sin.subarray(position * width, (position + 1) * width), token * width);
+      }
+    },
+  };
+}
+
+/** Lay out groups as packed tokens and the grids of attention. */
+export function layOutBranches(
+  rows: readonly TokenRow[],
+  batch: readonly PrefixGroup[],
+  options: LayoutOptions,
+): Layout {
+  const { extra, scratch } = options;
   const all = batch.flat();
   const groups = batch.length;
-  const members = Math.max(...batch.map((family) => family.length));
+  const members = Math.max(...batch.map((group) => group.length));
   const trunks = partsFor(Math.max(...batch.map(trunkOf)));
   const branches = partsFor(Math.max(...batch.map(longestBranch)));
   const [trunk, branch] = [trunks.time, branches.time];
   const cells = groups * trunk + groups * members * branch;
-  const tokens = batch.reduce((sum, family) => sum + tokensOf(family), 0);
+  const tokens = batch.reduce((sum, group) => sum + tokensInGroup(group), 0);
   // The grid of the loss begins at each row's first counted token.
   const length = Math.max(...all.map(lengthOf));
 
   const longest = Math.max(...all.map(({ row }) => rows[row]!.ids.length));
-  const tables = options.tables(longest, longest);
-  const half = config.headDim / 2;
+  const rotations = packedRotations(options.tables(longest, longest), { positions: longest, tokens, scratch });
   const ids = scratch.ints("ids", tokens);
-  const cos = scratch.floats("rope.cos", tokens * half);
-  const sin = scratch.floats("rope.sin", tokens * half);
   const cellOf = scratch.ints("cell_of", tokens);
   const tokenIn = scratch.ints("cells", cells).fill(0);
   const isCell = scratch.floats("is_cell", cells).fill(0);
@@ -139,8 +166,7 @@ export function layOutBranches(rows: readonly TokenRow[], batch: readonly Family
   let token = 0;
   const add = (id: number, position: number, cell: number) => {
     ids[token] = id;
-    cos.set(tables.cos.subarray(position * half, (position + 1) * half), token * half);
-    sin.set(tables.sin.subarray(position * half, (position + 1) * half), token * half);
+    rotations.set(token, position);
     cellOf[token] = cell;
     tokenIn[cell] = token;
     isCell[cell] = 1;
@@ -148,11 +174,11 @@ export function layOutBranches(rows: readonly TokenRow[], batch: readonly Family
   };
   const counted: Counted[] = [];
   const starts: { row: number; place: number; from: number; to: number }[] = [];
-  batch.forEach((family, g) => {
-    const shared = rows[family[0]!.row]!.ids;
-    for (let t = 0; t < trunkOf(family); t++) add(shared[t]!, t, g * trunk + t);
-    trunkMask.fill(0, g * trunk, g * trunk + trunkOf(family));
-    family.forEach(({ row, trunk: from, end }, m) => {
+  batch.forEach((group, g) => {
+    const shared = rows[group[0]!.row]!.ids;
+    for (let t = 0; t < trunkOf(group); t++) add(shared[t]!, t, g * trunk + t);
+    trunkMask.fill(0, g * trunk, g * trunk + trunkOf(group));
+    group.forEach(({ row, trunk: from, end }, m) => {
       const own = rows[row]!;
       const place = starts.length * length;
       starts.push({ row, place, from: from + 1, to: end + 1 });
@@ -177,7 +203,7 @@ export function layOutBranches(rows: readonly TokenRow[], batch: readonly Family
       length,
       n: counted.length,
     },
-    arrays: { ...packed, "rope.cos": cos, "rope.sin": sin, ...countedArrays(counted, given) },
+    arrays: { ...packed, ...rotations.arrays, ...countedArrays(counted, given) },
     owners: counted,
   };
 }

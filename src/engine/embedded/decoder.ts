@@ -1,16 +1,18 @@
 /**
  * A model that samples: the decode programs over its weights and a cache of keys and values.
  *
- * The weights are the very arrays that training updates, so what is drawn next is drawn from the model as it is now.
+ * The weights are the arrays that training updates, so the next token is always sampled from the current model.
  */
-import type { ModelConfig } from "../../models/config.ts";
-import { ropeRegime, ropeTables } from "../../models/rope.ts";
-import { cachedHeadDim } from "../../nn/layers.ts";
+import { type ModelConfig, positionRegime, positionsOf } from "../../models/config.ts";
+import { modelCost } from "../../models/cost.ts";
+import { type Position, positionScheme } from "../../models/parts/parts.ts";
+import { cachedHeadDim } from "../../nn/attention.ts";
 import type { DecodeRun, Decoder, Distributions } from "../../rollout/decoder.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import { sharedFloats } from "../../runtime/vectors.ts";
 import { type DecodeKind, decodeProgram } from "./decode-program.ts";
 import { KvCache } from "./kv-cache.ts";
+import { rotationArrays } from "./rotations.ts";
 import { Scratch } from "./scratch.ts";
 
 /** Up to this many rows a step is faster with the weights on the left of their products. */
@@ -20,8 +22,9 @@ const FEW_ROWS = 256;
 const PROMPT_BYTES = 24e6;
 const MOST_PROMPT_TOKENS = 2048;
 
-/** About what one token takes while it passes a layer: rows of the model's width and of the feed-forward's. */
-const bytesPerPromptToken = ({ width, hidden }: ModelConfig): number => 4 * (4 * width + 3 * hidden);
+/** About what one token takes while it passes through a layer. */
+const bytesPerPromptToken = (config: ModelConfig): number =>
+  modelCost(config, { use: "prefill", length: 1, keys: 1 }).largestLayer.activationBytes;
 
 export type DecoderParts = {
   readonly runtime: Runtime;
@@ -34,6 +37,7 @@ export class EmbeddedDecoder implements Decoder {
   readonly vocabSize: number;
   readonly promptTokens: number;
   readonly #parts: DecoderParts;
+  readonly #schemes: readonly Position[];
   readonly #cache: KvCache;
   readonly #scratch = new Scratch();
   readonly #programs = new Map<string, Promise<Executable>>();
@@ -42,6 +46,7 @@ export class EmbeddedDecoder implements Decoder {
 
   constructor(parts: DecoderParts) {
     this.#parts = parts;
+    this.#schemes = positionsOf(parts.config);
     this.vocabSize = parts.config.vocabSize;
     this.promptTokens = Math.min(MOST_PROMPT_TOKENS, Math.ceil(PROMPT_BYTES / bytesPerPromptToken(parts.config)));
     this.#cache = new KvCache(parts.config, parts.cacheBytes);
@@ -52,7 +57,7 @@ export class EmbeddedDecoder implements Decoder {
   }
 
   regimeOf(length: number): number {
-    return ropeRegime(this.#parts.config.rope, length);
+    return positionRegime(this.#schemes, length);
   }
 
   layOut(capacity: number, lengths: readonly number[]): void {
@@ -84,8 +89,7 @@ export class EmbeddedDecoder implements Decoder {
     const arrays: Record<string, Float32Array | Int32Array> = {
       ids,
       positions,
-      "rope.cos": rotations.cos,
-      "rope.sin": rotations.sin,
+      ...rotations.arrays,
       lengths: filled(scratch.ints("lengths", batch), lengths),
       total: scratch.ints("total", 1).fill(Math.max(...lengths)),
       reads: filled(
@@ -101,9 +105,8 @@ export class EmbeddedDecoder implements Decoder {
     if (wantsLogits) arrays.logits = scratch.floats("logits", n * this.vocabSize);
     const kind = time > 1 ? "prompts" : batch <= FEW_ROWS ? "few-tokens" : "tokens";
     const executable = await this.#program(kind, wantsLogits);
-    const places = rotations.cos.length / (cachedHeadDim(this.#parts.config.headDim) / 2);
     await this.#parts.runtime.run(executable, {
-      bindings: { batch, time, capacity: this.#cache.capacity, places, n },
+      bindings: { batch, time, capacity: this.#cache.capacity, places: rotations.places, n },
       arrays,
       groups: [await this.#parts.weights(), { ...(await this.#cacheGroup()), firstRow: slot }],
     });
@@ -129,7 +132,7 @@ export class EmbeddedDecoder implements Decoder {
     return program;
   }
 
-  /** Tables for sequences of these lengths: those of each regime one after the other. */
+  /** Tables for sequences of these lengths: the regimes one after the other. */
   #rotationsFor(lengths: readonly number[]): Rotations {
     const longest = new Map<number, number>();
     for (const length of lengths) {
@@ -140,7 +143,7 @@ export class EmbeddedDecoder implements Decoder {
     const key = regimes.map(([regime]) => regime).join();
     const known = this.#rotations.get(key);
     if (known !== undefined && regimes.every(([regime, length]) => length <= known.reach.get(regime)!)) return known;
-    const made = makeRotations(this.#parts.config, regimes);
+    const made = makeRotations(this.#schemes, regimes);
     if (this.#rotations.size >= MOST_ROTATIONS) this.#rotations.clear();
     this.#rotations.set(key, made);
     return made;
@@ -148,18 +151,21 @@ export class EmbeddedDecoder implements Decoder {
 }
 
 type Rotations = {
-  readonly cos: Float32Array;
-  readonly sin: Float32Array;
-  /** Where a regime's table begins, and how long it is. */
+  /** The tables of all position schemes, by input name. */
+  readonly arrays: Readonly<Record<string, Float32Array>>;
+  /** Rows of a table. */
+  readonly places: number;
+  /** The first row of a regime, and how many it has. */
   readonly start: ReadonlyMap<number, number>;
   readonly reach: ReadonlyMap<number, number>;
 };
 
 const MOST_ROTATIONS = 8;
 
-function makeRotations(config: ModelConfig, regimes: readonly (readonly [number, number])[]): Rotations {
-  const { rope, headDim } = config;
-  const wide = cachedHeadDim(headDim) / 2;
+function makeRotations(
+  schemes: readonly Position[],
+  regimes: readonly (readonly [regime: number, length: number])[],
+): Rotations {
   const start = new Map<number, number>();
   const reach = new Map<number, number>();
   let places = 0;
@@ -170,18 +176,21 @@ function makeRotations(config: ModelConfig, regimes: readonly (readonly [number,
     reach.set(regime, positions);
     places += positions;
   }
-  const cos = sharedFloats(places * wide);
-  const sin = sharedFloats(places * wide);
-  for (const [regime, length] of regimes) {
-    const tables = ropeTables(rope, headDim, reach.get(regime)!, length);
-    const half = headDim / 2;
-    for (let position = 0; position < reach.get(regime)!; position++) {
-      const to = (start.get(regime)! + position) * wide;
-      cos.set(tables.cos.subarray(position * half, (position + 1) * half), to);
-      sin.set(tables.sin.subarray(position * half, (position + 1) * half), to);
+  const tables = schemes.map((scheme) => {
+    const [half, wide] = [scheme.size / 2, cachedHeadDim(scheme.size) / 2];
+    const cos = sharedFloats(places * wide);
+    const sin = sharedFloats(places * wide);
+    for (const [regime, length] of regimes) {
+      const own = positionScheme(scheme).tables(scheme, reach.get(regime)!, length);
+      for (let position = 0; position < reach.get(regime)!; position++) {
+        const to = (start.get(regime)! + position) * wide;
+        cos.set(own.cos.subarray(position * half, (position + 1) * half), to);
+        sin.set(own.sin.subarray(position * half, (position + 1) * half), to);
+      }
     }
-  }
-  return { cos, sin, start, reach };
+    return { cos, sin };
+  });
+  return { arrays: rotationArrays(tables), places, start, reach };
 }
 
 function filled<T extends Int32Array | Float32Array>(array: T, values: readonly number[]): T {

@@ -18,7 +18,7 @@ export class EmbeddedEngine implements Engine {
 
   /** Load a Hugging Face folder. */
   async open({ folder, tokenizerFolder = folder, head, seed = 0, sampler = {} }: ModelSpec): Promise<EmbeddedModel> {
-    await this.#runtime.load(compile({ y: neg(input("x", [1])) })); // a device that is not there says so now
+    await this.#runtime.load(compile({ y: neg(input("x", [1])) })); // a device that is missing is reported now
     const read = await readConfig(folder);
     const config = head === undefined ? read : withHead(read, head);
     const specs = parameterSpecs(config);
@@ -29,7 +29,7 @@ export class EmbeddedEngine implements Engine {
     for (const spec of uninitialised) {
       // As transformers does: normal weights of the model's own spread, biases zero.
       const spread = typeof config.raw.initializer_range === "number" ? config.raw.initializer_range : 0.02;
-      if (spec.role === "score")
+      if (spec.initial === "normal")
         view(spec).forEach((_, i, weights) => {
           weights[i] = random.normal(0, spread);
         });

@@ -3,29 +3,29 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { readConfig } from "../../models/config.ts";
-import { cachedHeadDim } from "../../nn/layers.ts";
-import { cacheParts, pastName, presentName } from "./decode-program.ts";
+import { layerCache } from "../../models/layers.ts";
+import { pastName, presentName } from "./decode-program.ts";
 import { cacheBytesPerToken, KvCache } from "./kv-cache.ts";
 
 const fixtures = join(import.meta.dirname, "../../../test/fixtures/logits-more");
 const TOKENS = 64;
 
-/** Two key heads of size 6, which takes 16 in the cache; and one of 16. */
+/** Two key heads of size 6, which take 16 in the cache; and one of 16. */
 describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
   const config = await readConfig(join(fixtures, name));
-  const { layers, kvHeads } = config;
-  const size = cachedHeadDim(config.headDim);
+  const [layers, tensors] = [config.layers.length, layerCache(config.layers[0]!)];
+  const { heads, size } = tensors[0]!;
   const bytes = TOKENS * cacheBytesPerToken(config);
 
   /** The floats of one token in a slot, in every array and head. */
   function places(cache: KvCache, slot: number, at: number): { array: Float32Array; from: number; mark: number }[] {
     const bindings = cache.bindings();
     return Array.from({ length: layers }, (_, layer) => layer).flatMap((layer) =>
-      cacheParts.flatMap((part, p) =>
-        Array.from({ length: kvHeads }, (_, head) => ({
-          array: bindings[presentName(layer, part)]!,
-          from: ((slot * kvHeads + head) * cache.capacity + at) * size,
-          mark: (layer * 2 + p) * kvHeads + head,
+      tensors.flatMap(({ name: tensor }, index) =>
+        Array.from({ length: heads }, (_, head) => ({
+          array: bindings[presentName(layer, tensor)]!,
+          from: ((slot * heads + head) * cache.capacity + at) * size,
+          mark: (layer * tensors.length + index) * heads + head,
         })),
       ),
     );
@@ -52,7 +52,8 @@ describe.each(["llama_biases", "gemma_mqa"])("a cache for %s", async (name) => {
     const cache = new KvCache(config, bytes + cacheBytesPerToken(config) - 1);
     expect(cache.tokens).toBe(TOKENS);
     const bindings = cache.bindings();
-    for (const part of cacheParts) expect(bindings[pastName(0, part)]).toBe(bindings[presentName(0, part)]);
+    for (const { name: tensor } of tensors)
+      expect(bindings[pastName(0, tensor)]).toBe(bindings[presentName(0, tensor)]);
     const floats = Object.values(bindings).reduce((sum, array) => sum + array.length, 0) / 2;
     expect(floats * 4).toBe(bytes);
   });

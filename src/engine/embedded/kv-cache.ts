@@ -1,38 +1,45 @@
 /**
- * Keys and values of past tokens: for each layer two arrays [slots, kvHeads, capacity, size] in shared memory, which
- * programs read and extend in place.
+ * What decoding keeps of past tokens: for each tensor that the parts of a layer state, an array [slots, heads, capacity,
+ * size] in shared memory, which programs read and extend in place.
  *
  * The memory is allocated once, and the system commits a page of it when it is first written. Another capacity is
- * another view of the same memory, to which what is kept is moved.
+ * another view of the same memory; the tokens that are kept are moved to it.
  */
 import type { ModelConfig } from "../../models/config.ts";
-import { cachedHeadDim } from "../../nn/layers.ts";
+import { layerCache } from "../../models/layers.ts";
 import { sharedFloats } from "../../runtime/vectors.ts";
 import { invariant } from "../../util/errors.ts";
-import { cacheParts, pastName, presentName } from "./decode-program.ts";
+import { pastName, presentName } from "./decode-program.ts";
 
 /** Bytes that one token takes in the cache. */
-export function cacheBytesPerToken({ layers, kvHeads, headDim }: ModelConfig): number {
-  return 2 * layers * kvHeads * cachedHeadDim(headDim) * 4;
+export function cacheBytesPerToken({ layers }: ModelConfig): number {
+  return layers.flatMap(layerCache).reduce((bytes, { heads, size }) => bytes + heads * size * 4, 0);
 }
+
+/** One tensor of one layer, for all slots. */
+type Kept = {
+  /** The names under which programs read and write it. */
+  readonly names: readonly string[];
+  readonly heads: number;
+  readonly size: number;
+  readonly array: Float32Array<SharedArrayBuffer>;
+};
 
 export class KvCache {
   readonly tokens: number;
-  readonly #heads: number;
-  readonly #size: number;
-  readonly #arrays: ReadonlyMap<string, Float32Array<SharedArrayBuffer>>;
+  readonly #kept: readonly Kept[];
   #capacity = 0;
 
   constructor(config: ModelConfig, bytes: number) {
     this.tokens = Math.floor(bytes / cacheBytesPerToken(config));
-    this.#heads = config.kvHeads;
-    this.#size = cachedHeadDim(config.headDim);
-    const floats = this.tokens * this.#heads * this.#size;
-    const arrays = new Map<string, Float32Array<SharedArrayBuffer>>();
-    for (let layer = 0; layer < config.layers; layer++) {
-      for (const part of cacheParts) arrays.set(`${layer} ${part}`, sharedFloats(floats));
-    }
-    this.#arrays = arrays;
+    this.#kept = config.layers.flatMap((layer, index) =>
+      layerCache(layer).map(({ name, heads, size }) => ({
+        names: [pastName(index, name), presentName(index, name)],
+        heads,
+        size,
+        array: sharedFloats(this.tokens * heads * size),
+      })),
+    );
   }
 
   get capacity(): number {
@@ -41,13 +48,7 @@ export class KvCache {
 
   /** The arrays by the names that programs read and write them under. */
   bindings(): Record<string, Float32Array> {
-    const named: Record<string, Float32Array> = {};
-    for (const [key, array] of this.#arrays) {
-      const [layer, part] = key.split(" ") as [string, (typeof cacheParts)[number]]; // made in the constructor
-      named[pastName(Number(layer), part)] = array;
-      named[presentName(Number(layer), part)] = array;
-    }
-    return named;
+    return Object.fromEntries(this.#kept.flatMap(({ names, array }) => names.map((name) => [name, array])));
   }
 
   layOut(capacity: number, lengths: readonly number[]): void {
@@ -57,45 +58,41 @@ export class KvCache {
     );
     const before = this.#capacity;
     this.#capacity = capacity;
-    const rows = lengths.flatMap((length, slot) =>
-      Array.from({ length: this.#heads }, (_, head) => ({ row: slot * this.#heads + head, length })),
-    );
-    // Rows move apart from the last one on, and together from the first one on: none is written over before it moved.
-    const order = capacity > before ? rows.reverse() : rows;
-    this.#forEach((array) => {
-      for (const { row, length } of order) {
-        const start = row * before * this.#size;
-        array.copyWithin(row * capacity * this.#size, start, start + length * this.#size);
+    for (const { heads, size, array } of this.#kept) {
+      const rows = lengths.length * heads;
+      for (let i = 0; i < rows; i++) {
+        // Rows move apart from the last one on, and together from the first one on: none is overwritten before it moved.
+        const row = capacity > before ? rows - 1 - i : i;
+        const start = row * before * size;
+        array.copyWithin(row * capacity * size, start, start + lengths[Math.floor(row / heads)]! * size);
       }
-    });
+    }
   }
 
   copy(from: number, to: number, length: number): void {
-    this.#forEach((array) => {
-      for (let head = 0; head < this.#heads; head++) {
-        const [source, target] = [this.#start(from, head), this.#start(to, head)];
-        array.copyWithin(target, source, source + length * this.#size);
+    for (const kept of this.#kept) {
+      for (let head = 0; head < kept.heads; head++) {
+        const [source, target] = [this.#start(kept, from, head), this.#start(kept, to, head)];
+        kept.array.copyWithin(target, source, source + length * kept.size);
       }
-    });
+    }
   }
 
   swap(a: number, b: number, length: number): void {
-    const kept = new Float32Array(length * this.#size);
-    this.#forEach((array) => {
-      for (let head = 0; head < this.#heads; head++) {
-        const [left, right] = [this.#start(a, head), this.#start(b, head)];
-        kept.set(array.subarray(left, left + kept.length));
-        array.copyWithin(left, right, right + kept.length);
-        array.set(kept, right);
+    const saved = new Float32Array(length * Math.max(...this.#kept.map(({ size }) => size)));
+    for (const kept of this.#kept) {
+      const { heads, size, array } = kept;
+      const count = length * size;
+      for (let head = 0; head < heads; head++) {
+        const [left, right] = [this.#start(kept, a, head), this.#start(kept, b, head)];
+        saved.set(array.subarray(left, left + count));
+        array.copyWithin(left, right, right + count);
+        array.set(saved.subarray(0, count), right);
       }
-    });
+    }
   }
 
-  #start(slot: number, head: number): number {
-    return (slot * this.#heads + head) * this.#capacity * this.#size;
-  }
-
-  #forEach(work: (array: Float32Array) => void): void {
-    for (const array of this.#arrays.values()) work(array);
+  #start({ heads, size }: Kept, slot: number, head: number): number {
+    return (slot * heads + head) * this.#capacity * size;
   }
 }

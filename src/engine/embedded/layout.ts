@@ -1,16 +1,17 @@
 /**
- * What a micro-batch laid out is: the arrays that a program reads, and the part of them that is the same in every form,
- * namely which hidden states a head reads, and where its results belong in the grid [rows, length] that a loss sees.
+ * A micro-batch as arrays that a program reads. This file makes the arrays that every form has: which hidden states a
+ * head reads, and where its results belong in the grid [rows, length] that a loss reads.
  */
 import type { ModelConfig } from "../../models/config.ts";
+import type { RotationTables } from "../../models/parts/part.ts";
 import type { HeadName, TokenRow } from "../contract.ts";
 import type { Form, Parts } from "./programs.ts";
 import type { Scratch } from "./scratch.ts";
 
 export type Layout = {
-  /** The kind of program that runs it. */
+  /** The form of the program that runs it. */
   readonly form: Form;
-  /** What the program's sizes are. */
+  /** The values of the program's symbolic sizes. */
   readonly bindings: Readonly<Record<string, number>>;
   readonly arrays: Readonly<Arrays>;
   /** Row of the batch and index in it, for each counted token. */
@@ -22,8 +23,8 @@ export type LayoutOptions = {
   readonly extra: readonly string[];
   readonly config: ModelConfig;
   readonly scratch: Scratch;
-  /** Cosines and sines of `time` positions for a sequence of so many tokens. */
-  readonly tables: (time: number, longest: number) => { readonly cos: Float32Array; readonly sin: Float32Array };
+  /** The tables of each position scheme for `time` positions of a sequence of `longest` tokens. */
+  readonly tables: (time: number, longest: number) => readonly RotationTables[];
 };
 
 /** A token that counts. */
@@ -43,14 +44,14 @@ export type CountedOptions = {
   readonly tokens: number;
   /** Cells of the loss's grid. */
   readonly cells: number;
-  /** Where the grid begins to hold a row of the batch, and from which of its tokens on. */
+  /** For each row of the batch: the first cell of the grid that holds it, and which of its tokens the grid holds. */
   readonly starts: readonly {
     readonly row: number;
     readonly place: number;
     readonly from: number;
     readonly to: number;
   }[];
-  /** Names of what else the loss reads per token. */
+  /** Names of the other numbers per token that the loss reads. */
   readonly extra: readonly string[];
   readonly scratch: Scratch;
 };
@@ -88,7 +89,7 @@ export function countedArrays(counted: readonly Counted[], options: CountedOptio
   return arrays;
 }
 
-/** Below this length attention is not worth cutting. */
+/** Below this length it does not pay to cut attention into parts. */
 const SHORT = 96;
 
 /** `time` is `length` rounded up to whole parts. */

@@ -1,14 +1,12 @@
 /**
  * A model on the embedded engine: parameters in shared memory, programs compiled when first needed.
  *
- * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The gradient is written by the first
- * micro-batch after a step and added to by the rest, so no pass clears it.
+ * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The
+ * first micro-batch after a step overwrites the gradient and the others add to it, so no pass clears it.
  */
-import { mkdir, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
-import { type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
-import { ropeRegime, ropeTables } from "../../models/rope.ts";
-import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { loadParameters, saveParameters } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
 import { DEFAULT_SEQUENCES, Sampler } from "../../rollout/sampler.ts";
@@ -36,17 +34,10 @@ import { EmbeddedDecoder } from "./decoder.ts";
 import { cacheBytesPerToken } from "./kv-cache.ts";
 import type { Layout } from "./layout.ts";
 import { type Block, cut, layOut } from "./micro-batches.ts";
-import {
-  type Form,
-  formKey,
-  forwardProgram,
-  gradName,
-  logitsProgram,
-  metricName,
-  sumName,
-  type TrainProgram,
-  trainProgram,
-} from "./programs.ts";
+import { loadOptimizerFile, saveOptimizerFile } from "./optimizer-file.ts";
+import { ProgramCache } from "./program-cache.ts";
+import { gradName, metricName, sumName } from "./programs.ts";
+import { RotationCache } from "./rotations.ts";
 import { Scratch } from "./scratch.ts";
 
 export type ModelParts = {
@@ -59,15 +50,12 @@ export type ModelParts = {
   readonly limits: SamplerLimits;
 };
 
-type Trainer = TrainProgram & { readonly executable: Executable };
-
 export class EmbeddedModel implements Model {
   readonly config: ModelConfig;
   readonly #parts: ModelParts;
   readonly #scratch = new Scratch();
-  readonly #executables = new Map<string, Promise<Executable>>();
-  readonly #trainers = new Map<string, Promise<Trainer>>();
-  readonly #tables = new Map<number, RopeTables>();
+  readonly #programs: ProgramCache;
+  readonly #rotations: RotationCache;
   #sampler: Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> | null = null;
   #stats: () => SamplerStats = () => idle;
   #weights: Promise<Group> | null = null;
@@ -80,13 +68,15 @@ export class EmbeddedModel implements Model {
   constructor(parts: ModelParts) {
     this.#parts = parts;
     this.config = parts.config;
+    this.#programs = new ProgramCache(parts);
+    this.#rotations = new RotationCache(parts.config);
   }
 
   get parameterCount(): number {
     return this.#parts.vectors.count;
   }
 
-  /** A parameter's weights, as they are: the very memory that the engine computes with. */
+  /** A parameter's weights: the memory that the engine computes with. */
   weights(name: string): Float32Array {
     return this.#parts.vectors.view("weight", name);
   }
@@ -107,10 +97,7 @@ export class EmbeddedModel implements Model {
         options.onMicroBatch?.(done, blocks.length);
         const layout = this.#layOut(rows, block, heads);
         if (layout === null) continue;
-        const { form } = layout;
-        const key = `forward ${heads} ${temperature} ${formKey(form)}`;
-        const build = () => forwardProgram(this.config, heads, { temperature, form });
-        const executable = await this.#executable(key, build);
+        const executable = await this.#programs.forward(heads, { temperature, form: layout.form });
         const outputs = Object.fromEntries(
           heads.map((head) => [head, this.#scratch.floats(head, layout.owners.length)]),
         );
@@ -129,10 +116,9 @@ export class EmbeddedModel implements Model {
       const results: Float32Array[][] = rows.map(() => []);
       const { vocabSize } = this.config;
       for (const index of rows.keys()) {
-        const layout = this.#layOut(rows, { indices: [index], families: null }, ["scores"]);
+        const layout = this.#layOut(rows, { indices: [index], groups: null }, ["scores"]);
         if (layout === null) continue;
-        const { form } = layout;
-        const executable = await this.#executable(`logits ${formKey(form)}`, () => logitsProgram(this.config, form));
+        const executable = await this.#programs.logits(layout.form);
         const logits = this.#scratch.floats("logits", layout.owners.length * vocabSize);
         await this.#run(executable, layout, { logits });
         results[index] = layout.owners.map((_, i) => logits.slice(i * vocabSize, (i + 1) * vocabSize));
@@ -194,12 +180,12 @@ export class EmbeddedModel implements Model {
         specs.map(({ name, shape }) => [name, new Float32Array(shape.reduce((a, b) => a * b, 1))]),
       );
       const other = await readConfig(dir);
-      if (other.family !== config.family)
+      if (!isSameArchitecture(other, config))
         throw new UserError(
           `${dir} holds a ${other.family} model, and this one is ${config.family}: load it on its own.`,
         );
       await loadParameters(dir, specs, ({ name }) => staged.get(name)!, { allowNewHead: false });
-      for (const [name, values] of staged) this.weights(name).set(values); // nothing changed if the folder is not right
+      for (const [name, values] of staged) this.weights(name).set(values); // only once the whole folder was read
       await this.#forgetCache();
     });
   }
@@ -212,47 +198,12 @@ export class EmbeddedModel implements Model {
   }
 
   saveOptimizer(dir: string): Promise<void> {
-    return this.#exclusive(async () => {
-      const { specs, vectors } = this.#parts;
-      vectors.allocate("first");
-      vectors.allocate("second");
-      await mkdir(dir, { recursive: true });
-      const tensors = moments.flatMap(({ vector, prefix }) =>
-        specs.map(({ name, shape }) => ({ name: prefix + name, shape, data: () => vectors.view(vector, name) })),
-      );
-      const metadata = { format: "pt", step: String(this.#steps) };
-      await writeSafetensors(join(dir, OPTIMIZER_FILE), tensors, { dtype: "F32", metadata });
-    });
+    return this.#exclusive(() => saveOptimizerFile(dir, this.#parts, this.#steps));
   }
 
   loadOptimizer(dir: string): Promise<void> {
     return this.#exclusive(async () => {
-      const { specs, vectors } = this.#parts;
-      const path = join(dir, OPTIMIZER_FILE);
-      await checkOwner(dir);
-      const file = await openForReading(path);
-      try {
-        const { tensors, metadata } = await readHeader(file, path);
-        const steps = Number(metadata.step);
-        if (!Number.isSafeInteger(steps) || steps < 0)
-          throw new UserError(`${path} does not say how many steps it has seen (\`step\`); use another checkpoint.`);
-        for (const { vector, prefix } of moments) {
-          vectors.allocate(vector);
-          for (const { name, shape } of specs) {
-            const info = tensors.get(prefix + name);
-            if (info === undefined)
-              throw new UserError(`${path} has no tensor \`${prefix + name}\`; it is not of this model.`);
-            if (`${info.shape}` !== `${shape}`)
-              throw new UserError(
-                `${path}: \`${prefix + name}\` is [${info.shape}] where this model has [${shape}]; it is not of this model.`,
-              );
-            await readTensor(file, info, vectors.view(vector, name));
-          }
-        }
-        this.#steps = steps;
-      } finally {
-        await file.close();
-      }
+      this.#steps = await loadOptimizerFile(dir, this.#parts);
     });
   }
 
@@ -268,7 +219,7 @@ export class EmbeddedModel implements Model {
 
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
-    if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
+    if (config.head !== "lm") throw new UserError(`The model cannot generate: it has a ${config.head} head.`);
     const most =
       (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
     const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
@@ -292,7 +243,7 @@ export class EmbeddedModel implements Model {
     return { sampler, decoder };
   }
 
-  /** Keys and values in the cache are of other weights now. */
+  /** Keys and values in the cache belong to the old weights. */
   async #forgetCache(): Promise<void> {
     if (this.#sampler !== null) (await this.#sampler).sampler.forget();
   }
@@ -303,7 +254,7 @@ export class EmbeddedModel implements Model {
     heads: readonly HeadName[],
     extra: readonly string[] = [],
   ): Layout | null {
-    const tables = (time: number, longest: number) => this.#rope(time, longest);
+    const tables = (time: number, longest: number) => this.#rotations.tables(time, longest);
     return layOut(rows, block, { heads, extra, config: this.config, scratch: this.#scratch, tables });
   }
 
@@ -314,7 +265,7 @@ export class EmbeddedModel implements Model {
   ): Promise<Record<string, number>> {
     const { runtime, vectors } = this.#parts;
     const isAdding = this.#hasGradient;
-    const trainer = await this.#trainer(loss, { isAdding, form: layout.form });
+    const trainer = await this.#programs.trainer(loss, { isAdding, form: layout.form });
     const outputs: Record<string, Float32Array> = {};
     for (const name of trainer.metrics) outputs[metricName(name)] = this.#scratch.floats(metricName(name), 1);
     for (const name of loss.scalars ?? []) {
@@ -322,13 +273,12 @@ export class EmbeddedModel implements Model {
       invariant(value !== undefined, `the loss ${loss.key} needs the number ${name}`);
       outputs[`scalar/${name}`] = this.#scratch.floats(`scalar/${name}`, 1).fill(value);
     }
-    const width = this.config.width;
-    for (const { rows, ids } of trainer.rowGradients) {
+    for (const { rows, ids, width } of trainer.rowGradients) {
       outputs[rows] = this.#scratch.floats(rows, layout.arrays[ids]!.length * width);
     }
     await this.#run(trainer.executable, layout, outputs, [await this.#gradientGroup()]);
     if (!isAdding) for (const parameter of trainer.clear) vectors.view("grad", parameter).fill(0);
-    for (const { parameter, rows, ids } of trainer.rowGradients) {
+    for (const { parameter, rows, ids, width } of trainer.rowGradients) {
       const into = vectors.view("grad", parameter);
       await runtime.scatterAdd(into, layout.arrays[ids] as Int32Array, outputs[rows]!, width); // ids are inputs of dtype i32
     }
@@ -349,40 +299,6 @@ export class EmbeddedModel implements Model {
     });
   }
 
-  /** Tables of cosines and sines for `time` positions of a sequence; longer ones are made as they are needed. */
-  #rope(time: number, longest: number): RopeTables {
-    const { rope, headDim } = this.config;
-    const regime = ropeRegime(rope, longest);
-    const length = (time * headDim) / 2;
-    let tables = this.#tables.get(regime);
-    if (tables === undefined || tables.cos.length < length) {
-      const made = ropeTables(rope, headDim, time, longest);
-      tables = { cos: shared(made.cos), sin: shared(made.sin) };
-      this.#tables.set(regime, tables);
-    }
-    return { cos: tables.cos.subarray(0, length), sin: tables.sin.subarray(0, length) };
-  }
-
-  #executable(key: string, build: () => Parameters<Runtime["load"]>[0]): Promise<Executable> {
-    let executable = this.#executables.get(key);
-    if (executable === undefined) {
-      executable = this.#parts.runtime.load(build());
-      this.#executables.set(key, executable);
-    }
-    return executable;
-  }
-
-  #trainer(loss: TokenLoss, kind: { isAdding: boolean; form: Form }): Promise<Trainer> {
-    const key = `${loss.key} ${kind.isAdding} ${formKey(kind.form)}`;
-    let trainer = this.#trainers.get(key);
-    if (trainer === undefined) {
-      const built = trainProgram(this.config, loss, kind);
-      trainer = this.#parts.runtime.load(built.program).then((executable) => ({ ...built, executable }));
-      this.#trainers.set(key, trainer);
-    }
-    return trainer;
-  }
-
   #weightGroup(): Promise<Group> {
     const { runtime, vectors } = this.#parts;
     this.#weights ??= runtime.bind(
@@ -395,7 +311,7 @@ export class EmbeddedModel implements Model {
     const { runtime, vectors } = this.#parts;
     if (this.#gradients === null) {
       vectors.allocate("grad");
-      const arrays = vectors.names.flatMap((name) => {
+      const arrays = vectors.trainedNames.flatMap((name) => {
         const view = vectors.view("grad", name);
         return [[gradName(name), view] as const, [sumName(name), view] as const];
       });
@@ -406,11 +322,11 @@ export class EmbeddedModel implements Model {
 
   async #clearGradient(): Promise<void> {
     await this.#gradientGroup();
-    for (const name of this.#parts.vectors.names) this.gradient(name).fill(0);
+    for (const name of this.#parts.vectors.trainedNames) this.gradient(name).fill(0);
     this.#hasGradient = true;
   }
 
-  /** Run after everything that was asked for before, whether or not that went well. */
+  /** Run after all earlier calls, whether they succeeded or not. */
   #exclusive<T>(work: () => Promise<T>): Promise<T> {
     const result = this.#queue.then(work);
     this.#queue = result.catch(() => undefined);
@@ -418,9 +334,7 @@ export class EmbeddedModel implements Model {
   }
 }
 
-type RopeTables = { readonly cos: Float32Array; readonly sin: Float32Array };
-
-/** What keys and values may take unless said otherwise; memory is used as tokens come. */
+/** The default limit of keys and values; memory is used as tokens come. */
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
 
 const idle: SamplerStats = {
@@ -434,29 +348,3 @@ const idle: SamplerStats = {
   finishedSamples: 0,
   preemptions: 0,
 };
-
-const OPTIMIZER_FILE = "optimizer.safetensors";
-
-/** Workers of Ray write their parts of the moments in PyTorch's format, which is theirs alone to read. */
-async function checkOwner(dir: string): Promise<void> {
-  const isOfRay = await stat(join(dir, ".metadata")).then(
-    () => true,
-    () => false,
-  );
-  if (!isOfRay) return;
-  throw new UserError(
-    `${dir} holds what the optimizer of trainer.engine=ray remembers, which the embedded engine cannot read. Go on with ` +
-      `trainer.engine=ray, or begin a run in another folder with the model ${dirname(dir)}: its weights can be read.`,
-  );
-}
-/** torch's names for what AdamW remembers. */
-const moments = [
-  { vector: "first", prefix: "exp_avg." },
-  { vector: "second", prefix: "exp_avg_sq." },
-] as const;
-
-function shared(values: Float32Array): Float32Array<SharedArrayBuffer> {
-  const copy = new Float32Array(new SharedArrayBuffer(values.byteLength));
-  copy.set(values);
-  return copy;
-}

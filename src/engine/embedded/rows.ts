@@ -1,9 +1,10 @@
 /** Sequences as rows of a grid, padded at the end to a common length. */
 import type { TokenRow } from "../contract.ts";
 import { type Counted, countedArrays, type Layout, type LayoutOptions, partsFor } from "./layout.ts";
+import { rotationArrays } from "./rotations.ts";
 
 /**
- * Lay out the rows `indices` of a batch; null when no token of theirs counts. A token `t` that counts is predicted from
+ * Lay out the rows `indices` of a batch; null when none of their tokens counts. A token `t` that counts is predicted from
  * position `t - 1`, so the head reads the hidden state there; a score head reads position `t` itself.
  */
 export function layOutRows(
@@ -28,12 +29,12 @@ export function layOutRows(
   });
   if (counted.length === 0) return null;
   const starts = indices.map((row, b) => ({ row, place: b * time, from: 0, to: rows[row]!.ids.length }));
-  const { cos, sin } = options.tables(time, longest);
+  const rotations = rotationArrays(options.tables(time, longest));
   const given = { rows, tokens: batch * time, cells: batch * time, starts, extra, scratch };
   return {
     form: { kind: "rows", parts },
     bindings: { batch, span, n: counted.length },
-    arrays: { ids, "rope.cos": cos, "rope.sin": sin, ...countedArrays(counted, given) },
+    arrays: { ids, ...rotations, ...countedArrays(counted, given) },
     owners: counted,
   };
 }

@@ -8,9 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { div, mul, neg, sum } from "../../graph/ops.ts";
-import { parameterSpecs, readConfig } from "../../models/config.ts";
+import { parameterSpecs, positionRegime, positionsOf, readConfig } from "../../models/config.ts";
 import { createModel } from "../../models/create.ts";
-import { ropeRegime } from "../../models/rope.ts";
 import { loadParameters } from "../../models/weights.ts";
 import { CHUNK } from "../../rollout/plan.ts";
 import type { Completion, Sample, SampleRequest, SamplerLimits } from "../../rollout/request.ts";
@@ -83,7 +82,7 @@ async function logprobError(
   temperature: number,
 ): Promise<number> {
   const all = [...prompt, ...ids];
-  const regime = (length: number) => ropeRegime(model.config.rope, length);
+  const regime = (length: number) => positionRegime(positionsOf(model.config), length);
   const error = (found: ArrayLike<number>) => Math.max(...logprobs.map((logprob, i) => Math.abs(logprob - found[i]!)));
   if (regime(prompt.length) === regime(all.length)) {
     const row = { ids: Int32Array.from(all), mask: all.map((_, t) => Number(t >= prompt.length)) };
@@ -475,7 +474,7 @@ test("weights that are not numbers are told, not sampled from", async () => {
   });
 });
 
-test("a model that draws no tokens says so, and trains and closes all the same", async () => {
+test("a model that cannot generate says so, and can still be trained and closed", async () => {
   const model = await engine.open({ folder: join(fixtures, "logits-more/llama_value") });
   for (let i = 0; i < 2; i++) await expect(model.sample(endless)).rejects.toThrow(UserError);
   const loss: TokenLoss = {

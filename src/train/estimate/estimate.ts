@@ -2,16 +2,17 @@
  * What a step of training will cost, worked out before anything is trained: memory per role, and seconds per phase.
  *
  * A step is described by its passes (`step-plan.ts`); what a unit of work takes on this machine is measured by
- * `probe.ts`. Here is only arithmetic. The memory of activations is a formula whose coefficients were fitted to the peak
- * memory of small models of each family; a pass is judged by its floating-point operations, so that a probe on few tokens
- * speaks for many. Both are estimates, and are called so wherever they are shown.
+ * `probe.ts`. Here is only arithmetic. What a token costs is stated by the model's parts (`models/parts/`), whose numbers for
+ * memory were fitted to the peak memory of small models of each family; a pass is judged by its floating-point operations,
+ * so that a probe on few tokens speaks for many. Both are estimates, and are called so wherever they are shown.
  */
 import type { HeadName, MicroBatching, TokenRow } from "../../engine/contract.ts";
-import { tokensOf } from "../../engine/embedded/branches.ts";
+import { tokensInGroup } from "../../engine/embedded/branches.ts";
 import { cacheBytesPerToken } from "../../engine/embedded/kv-cache.ts";
 import { partsFor } from "../../engine/embedded/layout.ts";
 import { cut } from "../../engine/embedded/micro-batches.ts";
 import { type Head, type ModelConfig, parameterSpecs } from "../../models/config.ts";
+import { modelCost } from "../../models/cost.ts";
 import { elementCount } from "../../models/safetensors.ts";
 
 /** A model in its role. */
@@ -123,12 +124,12 @@ export function blocksOf(config: ModelConfig, batch: readonly TokenRow[], micro:
 const known = new WeakMap<ModelConfig, WeakMap<readonly TokenRow[], Map<string, Block[]>>>();
 
 function makeBlocks(config: ModelConfig, batch: readonly TokenRow[], micro: MicroBatching): Block[] {
-  return cut(batch, micro, { heads: [headNames[config.head]], config }).map(({ indices, families }) => {
+  return cut(batch, micro, { heads: [headNames[config.head]], config }).map(({ indices, groups }) => {
     const time = Math.max(...indices.map((index) => batch[index]!.ids.length));
     const tokens =
-      families === null ? indices.length * time : families.reduce((total, family) => total + tokensOf(family), 0);
+      groups === null ? indices.length * time : groups.reduce((total, group) => total + tokensInGroup(group), 0);
     const counted = indices.reduce((total, index) => total + countedIn(batch[index]!), 0);
-    return { tokens, counted, time, isShared: families !== null };
+    return { tokens, counted, time, isShared: groups !== null };
   });
 }
 
@@ -144,20 +145,11 @@ function countedIn({ ids, mask }: TokenRow): number {
 /** Attention over so many tokens is computed in parts, of which later ones are the larger. */
 const isLong = (time: number): boolean => partsFor(time).parts > 1;
 
-/** Numbers that stay in memory for each token and layer until its gradient is known, times 4 bytes. */
+/** The activations of a micro-batch: in training of all layers, else of one layer at a time. */
 function blockBytes(config: ModelConfig, kind: Pass["kind"], { tokens, counted, time }: Block): number {
-  const { layers, width, hidden, heads, kvHeads, headDim, vocabSize } = config;
-  const logits = config.head === "lm" ? vocabSize : 1;
-  // Without a gradient nothing outlives its layer.
-  if (kind === "forward") return 4 * (tokens * (2 * width + 2 * hidden) + counted * 2 * logits);
-  const keys = kvHeads * headDim;
-  const perLayer =
-    width * (config.postNorms ? 13.2 : 9.2) +
-    keys * 2.1 +
-    (config.qkNorm ? 1.5 * (heads * headDim + keys) : 0) +
-    hidden * (config.activation === "geluTanh" ? 7.3 : 4.8) +
-    heads * time * (config.attentionSoftcap === null ? 0.9 : 2.9);
-  return 4 * (tokens * layers * perLayer + counted * 2.3 * logits);
+  const { layers, largestLayer, head } = modelCost(config, { use: kind, length: time, keys: time });
+  const perToken = kind === "train" ? layers : largestLayer;
+  return tokens * perToken.activationBytes + counted * head.activationBytes;
 }
 
 /** The slots that are decoded together, each as long as the longest sequence, and the distributions of one step. */
@@ -221,16 +213,10 @@ function samplingSeconds(config: ModelConfig, sampling: Sampling, { forward, dec
   return reading + rounds * responseTokens * (decode.fixed + decode.slope * rows);
 }
 
-/**
- * Floating-point operations of a micro-batch: two for each weight of the layers and token, four for each number of a
- * query and key that it is held against, two for each weight of the head and counted token; a gradient takes twice that.
- */
+/** Floating-point operations of a micro-batch, by the costs of the model's parts; a gradient takes twice as many again. */
 export function operations(config: ModelConfig, kind: Pass["kind"], { tokens, counted, time }: Block): number {
-  const { heads, headDim, width, vocabSize, layers } = config;
-  const matrices = parameterSpecs(config).filter(({ layer, shape }) => layer !== null && shape.length === 2);
-  const weights = matrices.reduce((total, { shape }) => total + elementCount(shape), 0);
-  const seen = isLong(time) ? 0.625 * time : time;
-  const head = config.head === "lm" ? 2 * width * vocabSize : 2 * width;
-  const forward = tokens * (2 * weights + 4 * layers * heads * headDim * seen) + counted * head;
+  const keys = isLong(time) ? 0.625 * time : time;
+  const { layers, head } = modelCost(config, { use: kind, length: time, keys });
+  const forward = tokens * layers.flops + counted * head.flops;
   return kind === "train" ? 3 * forward : forward;
 }
