@@ -182,7 +182,7 @@ function planningTime({ prompts, newTokens }: RolloutJob): number {
     request: id,
     ids: [...prompt],
     promptLength: prompt.length,
-    readsPrompt: false,
+    wantsPromptLogprobs: false,
     limit: prompt.length + newTokens,
   }));
   let state: State = { ...emptyState(), waiting: sequences };

@@ -20,7 +20,7 @@ import { endServer, expectAgreement, freePort, vllmConfig } from "./vllm-yard.ts
 
 const SECONDS = 1000;
 const rollout = "actor_rollout_ref.rollout";
-const keeper = fileURLToPath(new URL("../python/trainyard_worker/keeper.py", import.meta.url));
+const supervisor = fileURLToPath(new URL("../python/trainyard_worker/supervisor.py", import.meta.url));
 const python = process.env.TRAINYARD_SGLANG_PYTHON ?? "";
 const find = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('sglang') and f('sgl_kernel')))";
 const hasSglang = python !== "" && spawnSync(python, ["-c", find]).status === 0;
@@ -49,7 +49,7 @@ async function serveSglang(model: string): Promise<{ readonly url: string; reado
     "--max-running-requests",
     "32",
   ];
-  const server = spawn(python, ["-P", keeper, ...command], {
+  const server = spawn(python, ["-P", supervisor, ...command], {
     stdio: ["pipe", "pipe", "pipe"],
     env: { ...process.env, SGLANG_USE_CPU_ENGINE: "1", HF_HUB_OFFLINE: "1" },
   });

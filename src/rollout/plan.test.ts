@@ -29,7 +29,7 @@ const limits: Limits = {
 type Growing = Omit<Sequence, "ids"> & { readonly ids: number[] };
 
 function sequence(id: number, ids: number[], more: Partial<Omit<Sequence, "ids">> = {}): Growing {
-  return { id, request: id, ids, promptLength: ids.length, limit: ids.length + 4, readsPrompt: false, ...more };
+  return { id, request: id, ids, promptLength: ids.length, limit: ids.length + 4, wantsPromptLogprobs: false, ...more };
 }
 
 /** A cache of token ids, and the steps a plan takes on it. */
@@ -131,7 +131,11 @@ test("whatever comes, every run finds its past in the cache and every sequence r
           ...numbers(Math.ceil(length / 2), length),
         ];
         const some = Array.from({ length: n }, () =>
-          sequence(id++, prompt(), { request, limit: Math.min(180, length + more), readsPrompt: request % 5 === 4 }),
+          sequence(id++, prompt(), {
+            request,
+            limit: Math.min(180, length + more),
+            wantsPromptLogprobs: request % 5 === 4,
+          }),
         );
         bench.wait(...some);
         for (let i = 0; i < after; i++) bench.step();

@@ -21,7 +21,7 @@ export type Sequence = {
   /** The most tokens it can come to have. */
   readonly limit: number;
   /** The distribution after every prompt token is asked for, so none of them is taken from elsewhere. */
-  readonly readsPrompt: boolean;
+  readonly wantsPromptLogprobs: boolean;
 };
 
 /** A slot holds the keys and values of the first `length` of `ids`. */
@@ -129,8 +129,8 @@ export function forget(state: State): State {
 }
 
 /** Whether the distributions within its prompt are still to be told: once it has drawn a token they were. */
-export const isReadAloud = ({ readsPrompt, ids, promptLength }: Sequence): boolean =>
-  readsPrompt && ids.length === promptLength;
+export const needsPromptLogprobs = ({ wantsPromptLogprobs, ids, promptLength }: Sequence): boolean =>
+  wantsPromptLogprobs && ids.length === promptLength;
 
 type Reading = { readonly sequence: Sequence; readonly tokens: number };
 
@@ -222,7 +222,7 @@ class Draft {
     for (const sequence of this.running) {
       const missing = this.missing(sequence);
       if (missing === 1 || this.#isFollowing(sequence)) continue;
-      const wanted = Math.min(missing, isReadAloud(sequence) ? READ_CHUNK : CHUNK, this.#limits.maxRunTokens);
+      const wanted = Math.min(missing, needsPromptLogprobs(sequence) ? READ_CHUNK : CHUNK, this.#limits.maxRunTokens);
       if (wanted > budget && reading.length > 0) break;
       const tokens = Math.min(wanted, budget);
       reading.push({ sequence, tokens });
@@ -335,7 +335,7 @@ class Draft {
   }
 
   #isWhole({ sequence, tokens }: Reading): boolean {
-    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !isReadAloud(sequence);
+    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !needsPromptLogprobs(sequence);
   }
 
   /** A slot for a new sequence, with as much of its beginning as another slot has. */
@@ -353,7 +353,7 @@ class Draft {
 
   /** The slot that begins like a sequence the longest. At least one token is left to compute. */
   #donorFor(sequence: Sequence, regime: number): { slot: number; length: number } | null {
-    if (!this.#limits.hasPrefixCache || isReadAloud(sequence)) return null;
+    if (!this.#limits.hasPrefixCache || needsPromptLogprobs(sequence)) return null;
     let best: { slot: number; length: number } | null = null;
     this.#slots.forEach((slot, at) => {
       if (slot === null || slot.regime !== regime) return;

@@ -475,7 +475,7 @@ test("weights that are not numbers are told, not sampled from", async () => {
   });
 });
 
-test("a model that draws no tokens says so, and trains and closes all the same", async () => {
+test("a model that cannot generate says so, and trains and closes all the same", async () => {
   const model = await engine.open({ folder: join(fixtures, "logits-more/llama_value") });
   for (let i = 0; i < 2; i++) await expect(model.sample(endless)).rejects.toThrow(UserError);
   const loss: TokenLoss = {
