@@ -9,8 +9,8 @@ import type { Decodable } from "../text/stream.ts";
 import { UserError } from "../util/errors.ts";
 import { Random } from "../util/random.ts";
 import { checkRequest } from "./check-request.ts";
-import type { Sequence } from "./plan.ts";
 import type { Completion, PromptToken, Sample, SampleRequest, TokenLogprob } from "./request.ts";
+import type { Sequence } from "./scheduler-state.ts";
 import { type StreamedText, type TextStream, textStream } from "./text-stream.ts";
 
 /** A request while some of its samples are unfinished. */

@@ -12,18 +12,9 @@ import { ActiveRequests, type ActiveSample, bannedIds } from "./active-requests.
 import { checkLimits } from "./check-request.ts";
 import type { Decoder, Read } from "./decoder.ts";
 import { draw, needsLogits, scored, temperatureOf } from "./draw.ts";
-import {
-  type Action,
-  emptyState,
-  forget,
-  type Limits,
-  needsPromptLogprobs,
-  plan,
-  type RunRow,
-  release,
-  type State,
-} from "./plan.ts";
+import { type Action, plan, type RunRow } from "./plan.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "./request.ts";
+import { emptyState, forget, type Limits, needsPromptLogprobs, release, type State } from "./scheduler-state.ts";
 
 export type SamplerParts = {
   readonly decoder: Decoder;

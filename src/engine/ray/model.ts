@@ -179,7 +179,7 @@ export class RayModel implements Model {
       const other = await readAnyConfig(dir);
       if (other.family !== this.config.family)
         throw new UserError(
-          `${dir} has a ${other.family} model, and this one is ${this.config.family}: open it as a model of its own.`,
+          `${dir} holds a ${other.family} model, and this one is ${this.config.family}: load it on its own.`,
         );
       await this.#call("load_weights", () => ({ folder: resolve(dir) }));
     });
