@@ -257,7 +257,7 @@ describe("what will not pass is one message", () => {
     expect(await refusal(connect([server], { model: "qwn" }))).toMatch(
       /^`model\.path` is qwn, and .* has llama, qwen\. Set it to qwen/,
     );
-    expect(await refusal(connect([server], { model: null }))).toMatch(/has the models llama, qwen\. Say which one/);
+    expect(await refusal(connect([server], { model: null }))).toMatch(/has the models llama, qwen\. Name the one/);
   });
 
   test("and the server's only model needs no name", async () => {

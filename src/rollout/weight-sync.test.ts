@@ -99,7 +99,7 @@ describe("new weights", () => {
       "a vLLM that another run gives weights",
       "vllm",
       { ...vllm, "/weight_info": { body: { weight_version: "b-9" } } },
-      /given version a-3 and names b-9/,
+      /got version a-3 and reports b-9/,
     ],
     [
       "an SGLang that cannot load them",
@@ -117,7 +117,7 @@ describe("new weights", () => {
       "an SGLang that another run gives weights",
       "sglang",
       { ...sglang, "/generate": drawnWith({ weight_version: "b-9" }) },
-      /given version a-3 and names b-9/,
+      /got version a-3 and reports b-9/,
     ],
     ["a server that wants another key", "trainyard", { "/reload_weights": { status: 401, body: "no" } }, /key/],
   ];
