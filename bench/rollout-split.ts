@@ -12,8 +12,9 @@ import { loadParameters } from "../src/models/weights.ts";
 import type { Port } from "../src/onnx/writer.ts";
 import type { Decoder } from "../src/rollout/decoder.ts";
 import { draw } from "../src/rollout/draw.ts";
-import { emptyState, type Limits, plan, type State } from "../src/rollout/plan.ts";
+import { plan } from "../src/rollout/plan.ts";
 import { Sampler } from "../src/rollout/sampler.ts";
+import { emptyState, type Limits, type State } from "../src/rollout/scheduler-state.ts";
 import { sessionOptions } from "../src/runtime/devices.ts";
 import { Runtime } from "../src/runtime/runtime.ts";
 import { Vectors } from "../src/runtime/vectors.ts";
@@ -183,7 +184,7 @@ function planningTime({ prompts, newTokens }: RolloutJob): number {
     request: id,
     ids: [...prompt],
     promptLength: prompt.length,
-    readsPrompt: false,
+    wantsPromptLogprobs: false,
     limit: prompt.length + newTokens,
   }));
   let state: State = { ...emptyState(), waiting: sequences };

@@ -528,7 +528,7 @@ export function engineLaws(engine: () => Engine, temporary: () => string): void 
 
     test("a model with another head cannot generate, and says so", async () => {
       await use({ folder: fixture("logits/llama"), head: "value" }, async (model) => {
-        await expect(model.sample({ prompt: [1], maxNewTokens: 1 })).rejects.toThrow(/cannot generate|draws no tokens/);
+        await expect(model.sample({ prompt: [1], maxNewTokens: 1 })).rejects.toThrow(/cannot generate/);
       });
     });
   });

@@ -15,7 +15,7 @@ import type {
   SamplerStats,
   TokenLogprob,
 } from "../src/rollout/request.ts";
-import type { ServedModel } from "../src/serve/sampler.ts";
+import type { ServedModel } from "../src/serve/served-model.ts";
 import { type StreamDecoder, streamDecoder } from "../src/text/stream.ts";
 import type { Tokenizer } from "../src/text/tokenizer.ts";
 import { UserError } from "../src/util/errors.ts";

@@ -218,7 +218,9 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
       const [there, nowhere] = [{ folder: fixture("logits/llama") }, { folder: "/nowhere/model" }];
       const asked = shim.call("describe", [there, nowhere]);
       await expect(asked).rejects.toThrow(UserError);
-      await expect(asked).rejects.toThrow(/\/nowhere\/model is not there on the machine .*same path on every machine/);
+      await expect(asked).rejects.toThrow(
+        /\/nowhere\/model does not exist on the machine .*same path on every machine/,
+      );
       const { vocabSize } = (await shim.call("describe", [there, there]))[0]!;
       expect(vocabSize).toBeGreaterThan(0);
     });

@@ -97,7 +97,7 @@ describe.skipIf(!(canMakeHosts && hasRay))(name, { timeout: 180 * SECONDS }, () 
   });
 
   test.each<{ what: string; hidden?: string; keys?: readonly string[]; message: RegExp }>([
-    { what: "a model that one does not see", hidden: "model", message: /model is not there on the machine host-2/ },
+    { what: "a model that one does not see", hidden: "model", message: /model does not exist on the machine host-2/ },
     {
       what: "a run folder that is another one there",
       hidden: "refused",
@@ -106,7 +106,7 @@ describe.skipIf(!(canMakeHosts && hasRay))(name, { timeout: 180 * SECONDS }, () 
     {
       what: "an interface that they do not have",
       keys: [`${variables}.GLOO_SOCKET_IFNAME=none0`],
-      message: /Worker [01] on the machine host-[12] does not reach the others.*none0.*Nodes must reach each other/,
+      message: /Worker [01] on the machine host-[12] cannot reach the others.*none0.*Nodes must reach each other/,
     },
     {
       what: "an address that does not answer",

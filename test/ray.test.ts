@@ -120,7 +120,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
 
     test("replicas that do not divide the workers are refused", async () => {
       await expect(two.open({ folder: fixture("logits/llama"), sharding: { replicas: 3 } })).rejects.toThrow(
-        /2 workers are no whole number of groups for 3 replicas/,
+        /2 workers cannot be divided into 3 equal groups/,
       );
     });
   });

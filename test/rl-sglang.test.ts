@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { Servers } from "../src/rollout/servers.ts";
 import { sampleFromSglang } from "../src/rollout/sglang.ts";
-import { factsOf, giveWeights } from "../src/rollout/weight-sync.ts";
+import { factsOf, loadWeights } from "../src/rollout/weight-sync.ts";
 import { UserError } from "../src/util/errors.ts";
 import { Yard } from "./rl-yard.ts";
 import { pause } from "./sandbox.ts";
@@ -20,7 +20,7 @@ import { endServer, expectAgreement, freePort, vllmConfig } from "./vllm-yard.ts
 
 const SECONDS = 1000;
 const rollout = "actor_rollout_ref.rollout";
-const keeper = fileURLToPath(new URL("../python/trainyard_worker/keeper.py", import.meta.url));
+const supervisor = fileURLToPath(new URL("../python/trainyard_worker/supervisor.py", import.meta.url));
 const python = process.env.TRAINYARD_SGLANG_PYTHON ?? "";
 const find = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('sglang') and f('sgl_kernel')))";
 const hasSglang = python !== "" && spawnSync(python, ["-c", find]).status === 0;
@@ -49,7 +49,7 @@ async function serveSglang(model: string): Promise<{ readonly url: string; reado
     "--max-running-requests",
     "32",
   ];
-  const server = spawn(python, ["-P", keeper, ...command], {
+  const server = spawn(python, ["-P", supervisor, ...command], {
     stdio: ["pipe", "pipe", "pipe"],
     env: { ...process.env, SGLANG_USE_CPU_ENGINE: "1", HF_HUB_OFFLINE: "1" },
   });
@@ -91,7 +91,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
     await yard.remove();
   });
 
-  const sampled = () => ({ url: `${url}/v1`, kind: "sglang", setting: "base_url", isUsers: true }) as const;
+  const rolloutServer = () => ({ url: `${url}/v1`, kind: "sglang", setting: "base_url", isUsers: true }) as const;
 
   const settings: readonly [string, readonly string[]][] = [
     ["at another temperature than 1", [`${rollout}.temperature=0.9`]],
@@ -136,7 +136,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
   });
 
   test("are in the precision that it says, and each of a prompt's is drawn by itself", async () => {
-    expect(await factsOf(sampled())).toEqual({ dtype: "float32", logprobsMode: null, drawsBySeed: false });
+    expect(await factsOf(rolloutServer())).toEqual({ dtype: "float32", logprobsMode: null, usesSeeds: false });
     const servers = new Servers({ baseUrls: [`${url}/v1`], setting: "base_url" });
     const request = { prompt: [5, 6, 7], n: 16, maxNewTokens: 8, stopIds: [11], seed: 1 };
     const { samples } = await sampleFromSglang(servers, request, false);
@@ -159,7 +159,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
     const asking = Promise.all([ask(), ask(), ask()]);
     try {
       for (let i = 0; i < 8; i++)
-        await giveWeights(sampled(), { folder: model, version: `law-${i}`, model: "", token: 1 });
+        await loadWeights(rolloutServer(), { folder: model, version: `law-${i}`, model: "", token: 1 });
     } finally {
       isAsking = false;
       await asking;
@@ -171,7 +171,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
 
   test("go on after a folder that it does not see, which is refused in its words", async () => {
     const missing = { folder: yard.path("nowhere"), version: "none", model: "", token: 1 };
-    const giving = giveWeights(sampled(), missing);
+    const giving = loadWeights(rolloutServer(), missing);
     await expect(giving).rejects.toThrow(UserError);
     await expect(giving).rejects.toThrow(/\/update_weights_from_disk \(400\): .*nowhere.*under the same path/);
     expect(await isHealthy(url)).toBe(true);

@@ -120,7 +120,7 @@ const completionCases: readonly Case[] = [
   [
     "a grammar",
     { ...completion, guided_json: {} },
-    /`guided_json` cannot be used here\. Answers cannot be held to a grammar/,
+    /`guided_json` cannot be used here\. This server cannot force a grammar/,
     "guided_json",
   ],
   ["beams", { ...completion, use_beam_search: true }, /no beam search/, "use_beam_search"],
@@ -277,7 +277,7 @@ describe("other answers than 400 are for", () => {
       () => fake.post("/v1/completions", { ...completion, model: "gpt" }),
       404,
       "model_not_found",
-      /"gpt" is not there\. This server has "fake"/,
+      /"gpt" does not exist\. This server has "fake"/,
     ],
     ["embeddings", () => fake.post("/v1/embeddings", { input: "a" }), 404, "not_found", /no embeddings/],
     ["an unknown path", () => fake.post("/v1/nothing", {}), 404, "not_found", /There is no POST \/v1\/nothing/],

@@ -4,7 +4,7 @@
  */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ServedModel } from "../src/serve/sampler.ts";
+import type { ServedModel } from "../src/serve/served-model.ts";
 import { expectError, type Served, serveFake, serveTiny } from "./serving.ts";
 
 /** A request that both endpoints take, with something in most fields. */

@@ -414,7 +414,7 @@ describe("the ai SDK", () => {
   test("reads errors", async () => {
     await expect(generateText({ model: provider()("nobody"), prompt: "greet", maxRetries: 0 })).rejects.toMatchObject({
       statusCode: 404,
-      message: expect.stringContaining('"nobody" is not there'),
+      message: expect.stringContaining('"nobody" does not exist'),
     });
   });
 });

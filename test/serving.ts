@@ -8,7 +8,7 @@ import OpenAI from "openai";
 import { expect } from "vitest";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import type { EmbeddedModel } from "../src/engine/embedded/model.ts";
-import type { ServedModel } from "../src/serve/sampler.ts";
+import type { ServedModel } from "../src/serve/served-model.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../src/serve/server.ts";
 import { loadTokenizer, type Tokenizer } from "../src/text/tokenizer.ts";
 import { type FakeOptions, FakeSampler } from "./fake-sampler.ts";

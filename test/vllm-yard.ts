@@ -9,7 +9,7 @@ import type { ServerSpec } from "../src/engine/contract.ts";
 import { charConfig } from "./rl-yard.ts";
 import { pause } from "./sandbox.ts";
 
-const keeper = fileURLToPath(new URL("../python/trainyard_worker/keeper.py", import.meta.url));
+const supervisor = fileURLToPath(new URL("../python/trainyard_worker/supervisor.py", import.meta.url));
 
 /** An interpreter that may have vllm. */
 export const vllmPython: string = process.env.TRAINYARD_VLLM_PYTHON ?? "";
@@ -52,7 +52,7 @@ export async function serveVllm(model: string): Promise<{ readonly url: string; 
   const address = ["--host", "127.0.0.1", "--port", String(port)];
   const command = [vllmPython, "-m", "vllm.entrypoints.cli.main", "serve", model, ...address, ...options, ...modes];
   // Kept, so that it ends with this process however that ends.
-  const server = spawn(vllmPython, ["-P", keeper, ...command], {
+  const server = spawn(vllmPython, ["-P", supervisor, ...command], {
     stdio: ["pipe", "pipe", "pipe"],
     env: {
       ...process.env,

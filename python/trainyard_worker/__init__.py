@@ -1,5 +1,5 @@
-"""The torch half of trainyard's Ray engine: a shim beside the controller, and the workers it starts.
+"""The torch side of trainyard's Ray engine: a shim beside the controller, and the workers that it starts.
 
-Nothing here knows of rewards, advantages or losses: a worker computes what tokens get, takes back the derivative of a
-number by each of these outputs, and updates its weights.
+Nothing here knows about rewards, advantages or losses. A worker computes outputs per token, receives the derivative of
+the loss with respect to each output, and updates its weights.
 """

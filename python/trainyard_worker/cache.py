@@ -1,7 +1,7 @@
-"""What a model remembers of rows that it has read: keys and values of every token, states of a fixed size, or both.
+"""The cache of a model: keys and values of every token, states of a fixed size, or both.
 
-Keys and values are padded on the left, so that rows of any length can be joined and taken apart. States have no place
-for padding: rows of a model that has them are joined after they were read, and never read with padding between them.
+Keys and values are padded on the left, so that rows of any length can be joined and separated. States do not allow
+padding: rows of a model with states are prefilled without padding, and joined afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers.cache_utils import (
 
 _LAYERS: dict[type, type[DynamicLayer] | type[LinearAttentionLayer]] = {
     DynamicLayer: DynamicLayer,
-    DynamicSlidingWindowLayer: DynamicLayer,  # the mask says how far a token sees
+    DynamicSlidingWindowLayer: DynamicLayer,  # the mask limits how far a token sees
     LinearAttentionLayer: LinearAttentionLayer,
     LinearAttentionAndFullAttentionLayer: LinearAttentionAndFullAttentionLayer,
     LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
@@ -35,12 +35,12 @@ _LAYERS: dict[type, type[DynamicLayer] | type[LinearAttentionLayer]] = {
 
 @dataclass(frozen=True)
 class CacheKind:
-    """What the caches of a model are made of."""
+    """The kind of cache that a model uses."""
 
     argument: str
-    """Under this name the model takes one."""
+    """The argument of the model's forward that takes the cache."""
     layers: tuple[tuple[type[DynamicLayer] | type[LinearAttentionLayer], int], ...]
-    """Layers with the number of their states; none where all are of attention, and are made as they are needed."""
+    """The class of each layer and the number of its states; empty if all are attention and are made when needed."""
     has_attention: bool
 
     @property
@@ -48,7 +48,7 @@ class CacheKind:
         return len(self.layers) > 0
 
     def new(self) -> DynamicCache:
-        """An empty one."""
+        """An empty cache."""
         cache = DynamicCache()
         if self.has_states:
             cache.layers = [make(number_of_states=states) for make, states in self.layers]
@@ -56,17 +56,17 @@ class CacheKind:
 
 
 def cache_kind(module: Any) -> CacheKind | str:
-    """The kind of a model, or what speaks against a cache."""
+    """The kind of cache of a model, or the reason why it cannot be used."""
     limits = [part.time_step_limit for part in module.modules() if hasattr(part, "time_step_limit")]
     if any(tuple(limit) != (0.0, math.inf) for limit in limits):
-        return "transformers keeps its time steps within a range in a pass, and not with a cache"
-    taken = inspect.signature(module.forward).parameters
-    argument = next((name for name in ("past_key_values", "cache_params") if name in taken), None)
+        return "transformers limits its time steps in a pass without a cache, but not with one"
+    parameters = inspect.signature(module.forward).parameters
+    argument = next((name for name in ("past_key_values", "cache_params") if name in parameters), None)
     if argument is None:
-        return "it takes none"
+        return "its forward takes no cache"
     layers = DynamicCache(config=module.config).layers
     if others := [type(layer).__name__ for layer in layers if type(layer) not in _LAYERS]:
-        return f"rows cannot share a {others[0]}"
+        return f"rows of different lengths cannot share a {others[0]}"
     kinds = tuple((_LAYERS[type(layer)], getattr(layer, "number_of_states", 1)) for layer in layers)
     has_states = any(issubclass(kind, LinearAttentionLayer) for kind, _ in kinds)
     has_attention = any(issubclass(kind, DynamicLayer) for kind, _ in kinds)
@@ -74,7 +74,7 @@ def cache_kind(module: Any) -> CacheKind | str:
 
 
 def keep_rows(cache: DynamicCache, indices: list[int], first: int) -> None:
-    """Only these rows, which may be repeated, and of their tokens those from `first` on."""
+    """Keep these rows, which may be repeated, and their tokens from `first` on."""
     for layer in _attention(cache):
         layer.keys = layer.keys[indices, :, first:]
         layer.values = layer.values[indices, :, first:]
@@ -83,7 +83,7 @@ def keep_rows(cache: DynamicCache, indices: list[int], first: int) -> None:
 
 
 def join_rows(cache: DynamicCache, other: DynamicCache, time: int) -> None:
-    """The rows of the other after those of the first, padded to `time` tokens."""
+    """Append the rows of another cache; both are padded to `time` tokens."""
 
     def joined(a: Tensor, b: Tensor) -> Tensor:
         return torch.cat([pad(x, (0, 0, time - x.shape[-2], 0)) for x in (a, b)])
@@ -96,14 +96,14 @@ def join_rows(cache: DynamicCache, other: DynamicCache, time: int) -> None:
 
 
 def sizes(cache: DynamicCache) -> tuple[int, int]:
-    """How many numbers a cache of one row holds of each token, and of the row however long it is."""
+    """How many numbers a cache of one row holds for each token, and for the row whatever its length."""
     tokens = [part[:, :, :1] for layer in _attention(cache) for part in (layer.keys, layer.values)]
     states = [states[i] for states, i in _states(cache)]
     return sum(part.numel() for part in tokens), sum(part.numel() for part in states)
 
 
 def is_filled(cache: DynamicCache) -> bool:
-    """Whether every layer of attention holds something."""
+    """Whether every layer holds keys and values."""
     return len(_attention(cache)) == len(cache.layers)
 
 
@@ -113,7 +113,7 @@ def _attention(cache: DynamicCache) -> list[Any]:
 
 
 def _states(cache: DynamicCache) -> list[tuple[dict[int, Any], int]]:
-    """Where the layers hold states."""
+    """The states of the layers, as containers and keys."""
     layers = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
     kinds = [states for layer in layers for states in (layer.conv_states, layer.recurrent_states)]
     return [(states, i) for states in kinds for i, state in states.items() if state is not None]

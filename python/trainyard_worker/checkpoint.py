@@ -1,8 +1,8 @@
 """Weights and optimizer state on disk.
 
-Weights are a Hugging Face folder's files, gathered and written a shard at a time by the first worker. The optimizer's
-state is torch's distributed checkpoint: every worker writes its part, and any number of workers reads it. The single
-file of the embedded engine is read too.
+Weights are the files of a Hugging Face folder. The workers gather them, and the first worker writes them, a shard at a
+time. The optimizer's state is torch's distributed checkpoint: every worker writes its part, and any number of workers
+can read it. The single file of the embedded engine can be read too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from .model import TokenModel, divided_like, layers_of
-from .refusal import Refusal
+from .errors import UserError
+from .model import TokenModel, layers_of, shard_like
 
 SHARD_BYTES = 5_000_000_000
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
@@ -33,7 +33,7 @@ Named = list[tuple[str, nn.Parameter]]
 
 
 def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, unties: bool = False) -> None:
-    """Write `model.safetensors`, or shards and their index, into a folder that is there. All workers call it.
+    """Write `model.safetensors`, or shards and their index, into an existing folder. All workers call it.
 
     With `unties`, a parameter that has two names is written under both.
     """
@@ -48,7 +48,7 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
         file = "model.safetensors" if len(shards) == 1 else f"model-{index + 1:05}-of-{len(shards):05}.safetensors"
         path = os.path.join(folder, file)
         save_file(tensors, path, metadata={"format": "pt"})
-        _open_to_others(path)
+        _apply_umask(path)
         _flush(path)
         places |= dict.fromkeys(tensors, file)
         total += sum(tensor.numel() for tensor in tensors.values())
@@ -61,8 +61,8 @@ def save_weights(model: TokenModel, folder: str, dtype: str, is_writer: bool, un
 
 
 def stream_weights(model: TokenModel, dtype: str, device: torch.device, is_wanted: bool) -> Iterator[dict[str, Tensor]]:
-    """The weights as `save_weights` writes them, a layer at a time, where they are wanted. All workers have to go
-    through it."""
+    """The weights as `save_weights` writes them, a layer at a time; empty where they are not wanted. All workers must
+    iterate over it."""
     for parameters in _units(model.module):
         yield _gather(model, parameters, (device, _DTYPES[dtype]) if is_wanted else None, unties=False)
 
@@ -70,29 +70,30 @@ def stream_weights(model: TokenModel, dtype: str, device: torch.device, is_wante
 def _gather(
     model: TokenModel, parameters: Named, wanted: tuple[torch.device, torch.dtype] | None, unties: bool
 ) -> dict[str, Tensor]:
-    """Whole tensors under the names of a checkpoint, where and of which type they are wanted."""
+    """All-gather parameters: whole tensors under the names of a checkpoint, on the wanted device and in the wanted
+    dtype; empty if nothing is wanted."""
     whole: dict[str, Tensor] = {}
     for name, parameter in parameters:
-        value = _whole(parameter)  # of which all have a part
+        value = _whole(parameter)  # all workers take part
         if wanted is not None:
             whole[name] = value.to(*wanted)
     if wanted is None:
         return {}
     twins: dict[str, str] = model.module.all_tied_weights_keys if unties else {}
     whole |= {twin: whole[name].clone() for twin, name in twins.items() if name in whole}
-    # Names and layouts of the checkpoint, where transformers has others in memory (experts of one layer as one).
+    # transformers has other names and layouts in memory (the experts of a layer are one tensor): back to the file's.
     return {name: tensor.contiguous() for name, tensor in revert_weight_conversion(model.module, whole).items()}
 
 
 def read_config(folder: str) -> dict[str, Any]:
-    """config.json as it stands, numbers as they are written."""
+    """config.json as it is, with numbers as they are written."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         config: dict[str, Any] = json.load(file)
     return config
 
 
 def save_config(model: TokenModel, config: dict[str, Any], folder: str, dtype: str, unties: bool) -> None:
-    """Write a model's config.json again, with the head and dtype of what is saved."""
+    """Write a model's config.json with the head and dtype of the saved weights."""
     name = "float32" if dtype == "F32" else "bfloat16"
     changed = {**config, "architectures": [type(model.module).__name__], "dtype": name, "torch_dtype": name}
     if model.kind != "lm":
@@ -106,7 +107,7 @@ def save_config(model: TokenModel, config: dict[str, Any], folder: str, dtype: s
 
 
 def _units(module: Any) -> list[Named]:
-    """Parameters in order; those of one layer are together."""
+    """Parameters in order; the parameters of one layer are together."""
     owners = {id(parameter): index for index, layer in enumerate(layers_of(module)) for parameter in layer.parameters()}
     units: dict[int | str, Named] = {}
     for name, parameter in module.named_parameters():
@@ -115,7 +116,7 @@ def _units(module: Any) -> list[Named]:
 
 
 def _shards(module: Any, item_bytes: int) -> list[Named]:
-    """Parameters in order, cut where a shard is full."""
+    """Parameters in order, split where a shard is full."""
     shards: list[Named] = [[]]
     used = 0
     for unit in _units(module):
@@ -128,8 +129,8 @@ def _shards(module: Any, item_bytes: int) -> list[Named]:
     return shards
 
 
-def take_weights(model: TokenModel, other: TokenModel) -> None:
-    """Copy the parameters of a model that is divided in the same way."""
+def copy_weights(model: TokenModel, other: TokenModel) -> None:
+    """Copy the parameters of a model that is sharded in the same way."""
     theirs = dict(other.module.named_parameters())
     with torch.no_grad():
         for name, parameter in model.module.named_parameters():
@@ -137,12 +138,12 @@ def take_weights(model: TokenModel, other: TokenModel) -> None:
 
 
 def save_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: str) -> None:
-    """Write what the optimizer remembers; all workers call it."""
+    """Write the optimizer's state; all workers call it."""
     save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=folder)
 
 
 def load_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: str) -> None:
-    """Read what an optimizer of any number of workers, or of the embedded engine, remembered."""
+    """Read the optimizer's state of any number of workers, or of the embedded engine."""
     if os.path.exists(os.path.join(folder, ".metadata")):
         state = {"optimizer": get_optimizer_state_dict(model, optimizer)}
         load(state, checkpoint_id=folder)
@@ -150,7 +151,7 @@ def load_optimizer(model: TokenModel, optimizer: torch.optim.Optimizer, folder: 
     elif os.path.exists(os.path.join(folder, _EMBEDDED_FILE)):
         _load_embedded(model, optimizer, os.path.join(folder, _EMBEDDED_FILE))
     else:
-        raise Refusal(f"{folder} holds no optimizer state; use another checkpoint.")
+        raise UserError(f"{folder} has no optimizer state; use another checkpoint.")
 
 
 def _load_embedded(model: TokenModel, optimizer: torch.optim.Optimizer, path: str) -> None:
@@ -162,8 +163,8 @@ def _load_embedded(model: TokenModel, optimizer: torch.optim.Optimizer, path: st
             state["step"] = torch.tensor(step)
             for moment in _MOMENTS:
                 if f"{moment}.{name}" not in known:
-                    raise Refusal(f"{path} has no tensor `{moment}.{name}`; it is not of this model.")
-                state[moment] = divided_like(file.get_tensor(f"{moment}.{name}"), parameter)
+                    raise UserError(f"{path} has no tensor `{moment}.{name}`; it belongs to another model.")
+                state[moment] = shard_like(file.get_tensor(f"{moment}.{name}"), parameter)
 
 
 def _whole(parameter: Tensor) -> Tensor:
@@ -171,8 +172,8 @@ def _whole(parameter: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def _open_to_others(path: str) -> None:
-    """Let those read a file who may read others of this process: safetensors makes it for its owner only."""
+def _apply_umask(path: str) -> None:
+    """Apply the usual permissions to a file: safetensors makes it readable for its owner only."""
     mask = os.umask(0)
     os.umask(mask)
     os.chmod(path, 0o666 & ~mask)

@@ -1,7 +1,7 @@
-"""A Ray cluster: one that is there, or one of its own on this machine.
+"""A Ray cluster: an existing one, or a new one on this machine.
 
-Ray gives each step of a start some 30 seconds, which a busy machine may not keep. A start that makes headway is waited
-for here until the deadline of the engine, and one that came to nothing is tried once more.
+Ray allows about 30 seconds for each step of a start, which can be too short on a busy machine. Here a start that makes
+progress may take until the deadline of the engine, and a start that timed out is tried once more.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seco
     """Start a cluster on this machine; everything in it inherits this process's environment."""
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # training is what this machine is to do, and Ray's default is 15
-    for name, value in _patience(seconds).items():
+    os.environ.setdefault("RAY_worker_niceness", "0")  # training is the main work of this machine; Ray's default is 15
+    for name, value in _timeouts(seconds).items():
         os.environ.setdefault(name, str(value))
     os.environ.update(env)
     os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(_PACKAGE), os.environ.get("PYTHONPATH", "")])
@@ -37,19 +37,19 @@ def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seco
     except Exception as error:
         if "timed out" not in str(error).lower() or time.monotonic() > deadline - seconds / 2:
             raise
-        print(f"Ray did not start in time ({error}); once more.", file=sys.stderr)
+        print(f"Ray did not start in time ({error}); trying once more.", file=sys.stderr)
         ray.shutdown()
         ray.init("local", include_dashboard=False, **settings)
 
 
 def join(address: str, init: dict[str, Any], env: dict[str, str]) -> None:
-    """Become a driver of the cluster at an address; its workers are sent this package."""
+    """Become a driver of the cluster at an address; this package is sent to its workers."""
     if "RAY_AUTH_TOKEN" in os.environ:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     given = init.get("runtime_env", {})
-    of_job = _variables_of_job()  # which Ray lets nobody set again
+    of_job = _variables_of_job()  # Ray does not allow setting these again
     ours = {name: value for name, value in env.items() if name not in of_job}
     environment = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
     environment["py_modules"] = [*given.get("py_modules", []), _PACKAGE]
@@ -57,14 +57,14 @@ def join(address: str, init: dict[str, Any], env: dict[str, str]) -> None:
 
 
 def _variables_of_job() -> dict[str, str]:
-    """The variables that `ray job submit` was given for the workers, where it has started this."""
+    """The environment variables that `ray job submit` sets for the workers, if it started this process."""
     job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     variables: dict[str, str] = (job.get("runtime_env") or {}).get("env_vars") or {}
     return variables
 
 
-def _patience(seconds: float) -> dict[str, int]:
-    """Ray's own limits. A raylet of this machine that does not answer is busy; if it is dead its workers are, too."""
+def _timeouts(seconds: float) -> dict[str, int]:
+    """Ray's own timeouts. A raylet of this machine that does not answer is busy; if it is dead, its workers are too."""
     most = int(seconds)
     return {
         "RAY_gcs_server_port_wait_time_s": most,
@@ -79,18 +79,18 @@ def _patience(seconds: float) -> dict[str, int]:
 
 
 def _wait_for_node(deadline: float) -> None:
-    """Ray 2.60 asks for the node that it starts for 30 seconds, which no setting changes: let each question wait."""
+    """Ray 2.60 looks for the node that it starts for 30 seconds, and no setting changes that: let each call wait."""
     from ray._private import services
 
-    ask: Callable[..., Any] = services.get_node
+    get_node: Callable[..., Any] = services.get_node
 
-    def ask_patiently(*args: Any) -> Any:
+    def get_node_until_deadline(*args: Any) -> Any:
         while True:
             try:
-                return ask(*args)
+                return get_node(*args)
             except RuntimeError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
 
-    services.get_node = ask_patiently
+    services.get_node = get_node_until_deadline

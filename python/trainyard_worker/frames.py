@@ -1,6 +1,6 @@
 """Messages as bytes: MessagePack in which a typed array is the extension 0x74 of msgpackr (a code, then its memory).
 
-On a stream each message comes after its length, four bytes, least significant first.
+On a stream the length of each message comes before it: four bytes, least significant first.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def pack(message: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The message that the bytes are; arrays can be written to."""
+    """The message of some bytes; its arrays are writable."""
     return msgpack.unpackb(data, ext_hook=_unpack_array, strict_map_key=False, raw=False)
 
 
 def framed(message: Any) -> bytes:
-    """A message as it stands on a stream."""
+    """A message as it is written to a stream."""
     data = pack(message)
     return struct.pack("<I", len(data)) + data
 
 
 def read_frame(read: Callable[[int], bytes]) -> Any | None:
-    """The next message of a stream; None where the stream ends."""
+    """The next message of a stream; None at its end."""
     head = read(4)
     if len(head) < 4:
         return None
@@ -47,11 +47,11 @@ def read_frame(read: Callable[[int], bytes]) -> Any | None:
 
 def _pack_array(value: Any) -> msgpack.ExtType:
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"a message holds no {type(value).__name__}")
+        raise TypeError(f"a message cannot hold a {type(value).__name__}")
     return msgpack.ExtType(_TYPED_ARRAY, bytes([_CODE_OF[value.dtype]]) + value.tobytes())
 
 
 def _unpack_array(code: int, data: bytes) -> NDArray[Any]:
     if code != _TYPED_ARRAY:
-        raise ValueError(f"a message has an extension {code:#x}")
+        raise ValueError(f"a message has the unknown extension {code:#x}")
     return np.frombuffer(data, dtype=_CODES[data[0]], offset=1).copy()

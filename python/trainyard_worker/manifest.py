@@ -1,4 +1,4 @@
-"""What a folder of weights consists of, so that another machine can tell that it sees the same: sizes and checksums."""
+"""Sizes and checksums of the weight files of a folder, so that another machine can check that it has the same."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import socket
 import zlib
 
-from .refusal import Refusal
+from .errors import UserError
 
 _NAME = "weights-manifest.json"
 _CHUNK = 1 << 24
 
 
 def write_manifest(folder: str) -> None:
-    """Note the weights of a folder as they are; the last thing that is written to it."""
+    """Write the checksums of the weights of a folder. It is the last file that is written there."""
     names = [name for name in os.listdir(folder) if name.endswith(".safetensors")]
     files = {name: _checksum(os.path.join(folder, name)) for name in names}
     with open(os.path.join(folder, _NAME), "w", encoding="utf-8") as out:
@@ -22,18 +22,18 @@ def write_manifest(folder: str) -> None:
 
 
 def check_manifest(folder: str) -> None:
-    """Refuse a folder whose weights are not, or not yet, what was written."""
-    where = f"on the machine {socket.gethostname()}, where a vLLM server is to load it"
+    """Raise an error if the weights of a folder are not, or not yet, the ones that were written."""
+    where = f"on the machine {socket.gethostname()}, where a vLLM server loads it"
     try:
         with open(os.path.join(folder, _NAME), encoding="utf-8") as file:
             files = json.load(file)
         wrong = [name for name, noted in files.items() if _checksum(os.path.join(folder, name)) != noted]
     except OSError as error:
-        raise Refusal(
-            f"{folder} is not there {where} ({error.strerror}). Put the run folder on a disk that all machines share."
+        raise UserError(
+            f"{folder} does not exist {where} ({error.strerror}). Put the run folder on a disk that all machines share."
         ) from error
     if wrong:
-        raise Refusal(f"{folder}/{wrong[0]} is not the file that was written {where}: its checksum is another.")
+        raise UserError(f"{folder}/{wrong[0]} is not the file that was written {where}: its checksum differs.")
 
 
 def _checksum(path: str) -> str:

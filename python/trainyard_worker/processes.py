@@ -1,4 +1,4 @@
-"""The processes of this machine, as Linux tells of them in /proc; elsewhere there are none to be seen."""
+"""The processes of this machine, read from /proc of Linux. On other systems the list is empty."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Process:
-    """One process as it is now."""
+    """The state of one process."""
 
     pid: int
     name: str
     state: str
-    """Z has ended, T is stopped, R computes, D waits for a disk, S waits for anything else."""
+    """Z: ended, T: stopped, R: computes, D: waits for a disk, S: waits for anything else."""
     parent: int
     group: int
     session: int
     seconds: float
-    """Of a processor's time that it has used so far."""
+    """CPU time that it has used so far."""
 
 
 def processes() -> list[Process]:
-    """All that there are."""
+    """All processes."""
     names = os.listdir("/proc") if os.path.isdir("/proc") else []
     found = [_read(f"/proc/{name}/stat") for name in names if name.isdigit()]
     return [process for process in found if process is not None]
 
 
 def threads_of(pid: int) -> list[Process]:
-    """The threads of a process; none where it has ended."""
+    """The threads of a process; none if it has ended."""
     folder = f"/proc/{pid}/task"
     with contextlib.suppress(OSError):
         found = [_read(f"{folder}/{name}/stat") for name in os.listdir(folder)]

@@ -1,6 +1,6 @@
-/** A group of workers that is gone: nothing can be asked of its models any more, and what they held is lost. */
+/** The error for a group of workers that is gone: its models cannot be used any more, and their state is lost. */
 
-/** A worker or the shim died, hangs, or broke off in the middle of common work. Training can go on from a checkpoint. */
+/** A worker or the shim died, hangs, or stopped in the middle of a collective call. A run can continue from a checkpoint. */
 export class EngineLost extends Error {
   override readonly name = "EngineLost";
 }

@@ -5,9 +5,9 @@
  * never takes longer than its deadline and never more memory than `maxBytes`. Tried again: no connection, no answer in
  * time, 408, 429 and 5xx, with waits that double up to 30 s (verl's); never another 4xx, which would be refused again.
  */
-import { setTimeout as sleep } from "node:timers/promises";
-import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { codeOf, invariant, messageOf, UserError } from "../util/errors.ts";
 import { formatSeconds } from "../util/format.ts";
+import { isTransientStatus, type RetryState, retry, retryAfterMs, TransientError } from "../util/http-retry.ts";
 import { warn } from "../util/log.ts";
 
 export type RemoteOptions = {
@@ -29,7 +29,6 @@ export type RemoteOptions = {
 /** Sends a body, gives the parsed answer. */
 type Remote = (body: unknown) => Promise<unknown>;
 
-const maxWaitMs = 30_000;
 const maxBytes = 16 * 2 ** 20;
 
 /** A service of JSON at an address; `name` begins the messages about it ("The judge"). */
@@ -41,9 +40,14 @@ export function remote(name: string, address: string, options: RemoteOptions = {
   let isDown = false;
 
   return (body) =>
-    queue(async () => {
+    queue(() => {
       const started = performance.now();
-      for (let tries = 1; ; tries++) {
+      const noAnswer = ({ problem, advice, cause }: Failure, tries: number) => {
+        const effort = tries === 1 ? "" : ` (${tries} tries in ${formatSeconds((performance.now() - started) / 1000)})`;
+        return new UserError(`${where} ${problem}${effort}. ${advice}`, { cause });
+      };
+      let failure: Failure | null = null;
+      const attemptOnce = async (tries: number) => {
         const leftMs = Math.max(1, Math.ceil(deadlineMs - (performance.now() - started)));
         const outcome = await attempt(url, body, { ...options, timeoutMs: Math.min(timeoutMs, leftMs) });
         options.signal?.throwIfAborted();
@@ -51,16 +55,18 @@ export function remote(name: string, address: string, options: RemoteOptions = {
           isDown = false;
           return outcome.answer;
         }
-        const waitMs = Math.min(maxWaitMs, Math.max(outcome.waitMs ?? 0, firstWaitMs * 2 ** (tries - 1)));
-        const elapsedMs = performance.now() - started;
-        if (!outcome.isPassing || tries >= maxTries || elapsedMs + waitMs >= deadlineMs) {
-          const effort = tries === 1 ? "" : ` (${tries} tries in ${formatSeconds(elapsedMs / 1000)})`;
-          throw new UserError(`${where} ${outcome.problem}${effort}. ${outcome.advice}`, { cause: outcome.cause });
-        }
-        if (!isDown) warn(`${where} ${outcome.problem}; trying again for up to ${formatSeconds(deadlineMs / 1000)}.`);
-        isDown = true; // said once, until it answers again
-        await sleep(waitMs, undefined, options.signal === undefined ? {} : { signal: options.signal });
-      }
+        if (!outcome.isTransient) throw noAnswer(outcome, tries);
+        failure = outcome;
+        throw new TransientError(outcome.problem, { waitMs: outcome.waitMs ?? 0, cause: outcome.cause });
+      };
+      const onFailure = (error: TransientError, { tries, waitMs, elapsedMs }: RetryState) => {
+        invariant(failure !== null, "a failed attempt has a failure");
+        if (tries >= maxTries || elapsedMs + waitMs >= deadlineMs) throw noAnswer(failure, tries);
+        if (!isDown) warn(`${where} ${error.message}; trying again for up to ${formatSeconds(deadlineMs / 1000)}.`);
+        isDown = true; // warn once, until it answers again
+        return waitMs;
+      };
+      return retry(attemptOnce, { firstWaitMs, signal: options.signal, onFailure });
     });
 }
 
@@ -69,8 +75,8 @@ type Failure = {
   /** Completes "The judge at URL …". */
   readonly problem: string;
   readonly advice: string;
-  /** Another try may go well. */
-  readonly isPassing: boolean;
+  /** Another attempt may succeed. */
+  readonly isTransient: boolean;
   readonly waitMs?: number;
   readonly cause?: unknown;
 };
@@ -122,21 +128,20 @@ async function readText(response: Response): Promise<string | null> {
 
 function parsed(text: string | null): Outcome {
   const advice = "Check that the address is that of the service, and its path.";
-  if (text === null) return { problem: `answered with more than ${maxBytes} bytes`, advice, isPassing: false };
+  if (text === null) return { problem: `answered with more than ${maxBytes} bytes`, advice, isTransient: false };
   try {
     return { answer: JSON.parse(text) };
   } catch (cause) {
-    return { problem: `answered ${excerpt(text)}, which is not JSON`, advice, isPassing: false, cause };
+    return { problem: `answered ${excerpt(text)}, which is not JSON`, advice, isTransient: false, cause };
   }
 }
 
 function refused({ status, headers }: Response, text: string | null): Failure {
-  const seconds = Number(headers.get("retry-after"));
   return {
     problem: `answered with status ${status}: ${excerpt(text ?? "")}`,
     advice: adviceFor[status] ?? (status >= 500 ? "See its log." : "Check the model's name and the request's fields."),
-    isPassing: status === 408 || status === 429 || status >= 500,
-    ...(seconds > 0 ? { waitMs: seconds * 1000 } : {}),
+    isTransient: isTransientStatus.service(status),
+    waitMs: retryAfterMs(headers),
   };
 }
 
@@ -150,11 +155,11 @@ const adviceFor: Readonly<Record<number, string | undefined>> = {
 function unanswered(cause: unknown, timeoutMs: number | null): Failure {
   const advice = "Check that it runs and that the address is right.";
   if (timeoutMs !== null)
-    return { problem: `did not answer within ${timeoutMs / 1000} s`, advice, isPassing: true, cause };
+    return { problem: `did not answer within ${timeoutMs / 1000} s`, advice, isTransient: true, cause };
   const reason = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
   const code = codeOf(reason);
   const words = messageOf(reason);
-  return { problem: `cannot be reached: ${words === "" ? code : words}`, advice, isPassing: true, cause };
+  return { problem: `cannot be reached: ${words === "" ? code : words}`, advice, isTransient: true, cause };
 }
 
 function checkedUrl(name: string, address: string): URL {

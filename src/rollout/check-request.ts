@@ -1,6 +1,5 @@
 /**
- * What a request may ask for, and what a sampler may be given: everything else is said before anything waits, with the
- * field and the value.
+ * Checks requests and limits of a sampler before anything is queued. A `UserError` names the field and its value.
  */
 import { UserError } from "../util/errors.ts";
 import type { SampleRequest, SamplerLimits } from "./request.ts";
@@ -18,8 +17,8 @@ const between = (least: number, most: number): Rule => ({
   words: `a number from ${least} to ${most}`,
 });
 
-/** More samples of one prompt than anybody means. */
-const MOST_SAMPLES = 16_384;
+/** More samples of one prompt are surely a mistake. */
+const MAX_SAMPLES = 16_384;
 
 const rules: Record<NumberField<SampleRequest>, Rule> = {
   maxNewTokens: whole(1),
@@ -35,8 +34,8 @@ const rules: Record<NumberField<SampleRequest>, Rule> = {
   topLogprobs: whole(0),
   promptLogprobs: whole(0),
   n: {
-    isRight: (value) => Number.isSafeInteger(value) && value >= 1 && value <= MOST_SAMPLES,
-    words: `a whole number from 1 to ${MOST_SAMPLES}`,
+    isRight: (value) => Number.isSafeInteger(value) && value >= 1 && value <= MAX_SAMPLES,
+    words: `a whole number from 1 to ${MAX_SAMPLES}`,
   },
 };
 
@@ -47,12 +46,12 @@ const limitRules: Record<NumberField<SamplerLimits>, Rule> = {
   maxLength: whole(2),
 };
 
-/** Throws a `UserError` for the first limit that no sampler can keep to. */
+/** Throws a `UserError` for the first limit that is not valid. */
 export function checkLimits(limits: SamplerLimits): void {
   checkNumbers(limitRules, limits);
 }
 
-/** Throws a `UserError` for the first thing that is wrong. */
+/** Throws a `UserError` for the first field that is not valid. */
 export function checkRequest(request: SampleRequest, bounds: Bounds): void {
   if (request.maxNewTokens === undefined) throw new UserError(`\`maxNewTokens\` is missing; give ${whole(1).words}.`);
   checkNumbers(rules, request);
@@ -65,7 +64,7 @@ export function checkRequest(request: SampleRequest, bounds: Bounds): void {
   if (length === 0) throw new UserError("The prompt has no tokens; give at least one.");
   if (length >= maxLength) {
     throw new UserError(
-      `The prompt has ${length} tokens, and the longest sequence here is ${maxLength}, of which at least one is drawn. ` +
+      `The prompt has ${length} tokens, and the longest sequence here is ${maxLength}, with at least one new token. ` +
         "Shorten the prompt, or raise the limit if the model's context allows it.",
     );
   }
@@ -85,8 +84,7 @@ export function checkRequest(request: SampleRequest, bounds: Bounds): void {
     if (!Number.isFinite(bias)) throw new UserError(`\`logitBias\` of token ${id} is ${bias}; give a number.`);
   }
   for (const stop of request.stop ?? []) {
-    if (stop === "")
-      throw new UserError("`stop` has an empty text, which would end every sample at once; leave it out.");
+    if (stop === "") throw new UserError("`stop` has an empty text, which would end every sample at once; remove it.");
   }
   if (!bounds.hasTokenizer && (request.wantsText || request.stop?.length)) {
     throw new UserError("Text and stop texts need a tokenizer, and the model's folder has none (tokenizer.json).");
@@ -95,7 +93,7 @@ export function checkRequest(request: SampleRequest, bounds: Bounds): void {
 
 function checkNumbers<F extends string>(table: Record<F, Rule>, given: { readonly [K in F]?: number }): void {
   for (const field of Object.keys(table) as F[]) {
-    const value: unknown = given[field]; // callers without types pass anything
+    const value: unknown = given[field]; // callers without types may pass anything
     const { isRight, words } = table[field];
     if (value === undefined || (typeof value === "number" && isRight(value))) continue;
     throw new UserError(`\`${field}\` is ${typeof value === "string" ? JSON.stringify(value) : value}; give ${words}.`);

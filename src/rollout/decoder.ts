@@ -1,25 +1,25 @@
 /**
- * What a sampler needs of a model: runs over a cache whose slots the scheduler manages. An engine provides it.
+ * What a sampler needs from a model: runs over a cache whose slots the scheduler manages. An engine provides it.
  */
 
-/** A row of a run: tokens that follow `past` others of the sequence in its slot. */
+/** A row of a run: tokens that follow the first `past` tokens of the sequence in its slot. */
 export type DecodeRow = {
   readonly ids: readonly number[];
   readonly past: number;
-  /** Tokens of the whole sequence, which decides the frequencies of some rotary embeddings. */
+  /** Tokens of the whole sequence; the frequencies of some rotary embeddings depend on it. */
   readonly length: number;
 };
 
-/** A place whose distribution is wanted: after token `at` of a row. */
+/** A position whose distribution is wanted: after token `at` of a row. */
 export type Read = { readonly row: number; readonly at: number; readonly temperature: number };
 
-/** Where a row has more than one token, all rows are of one regime and begin at the same `past`. */
+/** If a row has more than one token, all rows have one regime and the same `past`. */
 export type DecodeRun = {
-  /** The slot of the first row; the others follow it. */
+  /** The slot of the first row; the other rows are in the next slots. */
   readonly slot: number;
   readonly rows: readonly DecodeRow[];
   readonly reads: readonly Read[];
-  /** Logits as well, before any temperature. */
+  /** Return logits too, before any temperature. */
   readonly wantsLogits: boolean;
 };
 
@@ -28,13 +28,13 @@ export type Distributions = { readonly probs: Float32Array; readonly logits: Flo
 
 export type Decoder = {
   readonly vocabSize: number;
-  /** Tokens the cache can hold in all. */
+  /** Tokens that the whole cache can hold. */
   readonly cacheTokens: number;
-  /** Prompt tokens that one run should compute at most. */
+  /** The maximum number of prompt tokens in one run. */
   readonly promptTokens: number;
-  /** Sequences of different regimes do not share keys. */
+  /** Sequences of different regimes cannot share keys. */
   regimeOf(length: number): number;
-  /** Cut the cache into slots of `capacity` tokens; slot i keeps its first `lengths[i]`. */
+  /** Divide the cache into slots of `capacity` tokens; slot i keeps its first `lengths[i]` tokens. */
   layOut(capacity: number, lengths: readonly number[]): void;
   copy(from: number, to: number, length: number): void;
   swap(a: number, b: number, length: number): void;

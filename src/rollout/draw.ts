@@ -1,25 +1,25 @@
 /**
- * From a distribution to a token: bias and bans on logits, then penalties, then temperature, then the cuts of min-p,
- * top-k and top-p, then one uniform number (the order of vLLM).
+ * From a distribution to a token: bias and banned tokens, penalties, temperature, min-p, top-k and top-p, then one
+ * uniform number (the order of vLLM).
  *
- * Where nothing asks for more, the engine's own softmax is used as it is and a draw is one pass over it. A token's
+ * If the request sets none of these, the engine's own softmax is used as it is, and a draw is one pass over it. A token's
  * log-prob is that of the distribution it was drawn from.
  */
 import { invariant } from "../util/errors.ts";
 import type { Sampling, TokenLogprob } from "./request.ts";
 import { type Bound, covering, largest, type Row } from "./select.ts";
 
-/** Below this temperature the likeliest token is taken, as in vLLM. */
+/** Below this temperature sampling is greedy, as in vLLM. */
 const GREEDY_BELOW = 1e-5;
 
 export const isGreedy = ({ temperature = 1 }: Sampling): boolean => temperature < GREEDY_BELOW;
 
-/** The temperature of the distribution that log-probs are told of. */
+/** The temperature of the distribution whose log-probs are reported. */
 export const temperatureOf = (sampling: Sampling): number => (isGreedy(sampling) ? 1 : (sampling.temperature ?? 1));
 
 /**
- * Whether the logits themselves are needed, not their softmax alone. For bans they are: at a low temperature all but
- * one probability may have become 0, and it may be the one that is banned.
+ * Whether the logits themselves are needed, not only their softmax. Banned tokens need them: at a low temperature all
+ * probabilities but one may be 0, and that one may be of a banned token.
  */
 export function needsLogits(sampling: Sampling, banned: readonly number[]): boolean {
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias = {} } = sampling;
@@ -27,7 +27,7 @@ export function needsLogits(sampling: Sampling, banned: readonly number[]): bool
   return hasPenalty || banned.length > 0 || Object.keys(logitBias).length > 0;
 }
 
-/** What a draw looks at besides the distribution. */
+/** What a draw depends on besides the distribution. */
 export type Context = {
   readonly sampling: Sampling;
   readonly ids: readonly number[];
@@ -38,29 +38,29 @@ export type Context = {
 
 export type Drawn = TokenLogprob & { readonly top: readonly TokenLogprob[] };
 
-/** Draw a token from `probs`, the softmax at `temperatureOf`; `logits` are needed where `needsLogits` says so. */
+/** Draw a token from `probs`, the softmax at `temperatureOf`; `logits` are needed if `needsLogits`. */
 export function draw(probs: Float32Array, logits: Float32Array | null, context: Context, uniform: () => number): Drawn {
   const { sampling, banned } = context;
   const row = needsLogits(sampling, banned) ? adjusted(logits, context) : probs;
   const wanted = sampling.topLogprobs ?? 0;
   if (isGreedy(sampling)) return scored(row, likeliest(row), wanted);
-  const bound = cut(row, sampling);
+  const bound = truncation(row, sampling);
   const kept = bound === null ? row : within(row, bound);
-  return scored(kept, passing(kept, uniform()), wanted);
+  return scored(kept, inverseCdf(kept, uniform()), wanted);
 }
 
-/** The log-prob of a given token, and the likeliest ones in its place. */
+/** The log-prob of a given token, and the likeliest tokens at its position. */
 export function scored(row: Row, id: number, wanted: number): Drawn {
   return { id, logprob: Math.log(row[id]!), top: topOf(row, wanted) };
 }
 
-/** The softmax of the logits after bias, bans and penalties. */
+/** The softmax of the logits after bias, banned tokens and penalties. */
 function adjusted(logits: Float32Array | null, { sampling, ids, promptLength, banned }: Context): Float64Array {
-  invariant(logits !== null, "bias, bans and penalties need logits");
+  invariant(logits !== null, "bias, banned tokens and penalties need logits");
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias = {} } = sampling;
   const row = Float64Array.from(logits);
   for (const [id, bias] of Object.entries(logitBias)) row[Number(id)]! += bias;
-  // Where every token is banned something must be drawn all the same.
+  // If every token is banned, the ban is ignored: some token must be drawn.
   if (new Set(banned).size < row.length) for (const id of banned) row[id] = -Infinity;
   if (repetitionPenalty !== 1) {
     for (const id of new Set(ids)) row[id]! *= row[id]! > 0 ? 1 / repetitionPenalty : repetitionPenalty;
@@ -87,31 +87,31 @@ function likeliest(row: Row): number {
   return best;
 }
 
-/** The index at which the sum of probabilities passes `at`. */
-function passing(row: Row, at: number): number {
+/** The first index at which the cumulative probability exceeds `at`. */
+function inverseCdf(row: Row, at: number): number {
   let sum = 0;
   for (let id = 0; id < row.length; id++) {
     sum += row[id]!;
     if (sum > at) return id;
   }
-  let last = row.length - 1; // rounding left the sum a little short
+  let last = row.length - 1; // rounding can leave the sum a little below 1
   while (last > 0 && row[last] === 0) last--;
   return last;
 }
 
-/** What the cuts leave; null where there are none. */
-function cut(row: Row, { topK = 0, topP = 1, minP = 0 }: Sampling): Bound | null {
+/** The tokens that top-k, top-p and min-p keep; null for all. */
+function truncation(row: Row, { topK = 0, topP = 1, minP = 0 }: Sampling): Bound | null {
   const hasTopK = topK > 0 && topK < row.length;
   if (!hasTopK && topP === 1 && minP === 0) return null;
   const floor = minP * row[likeliest(row)]!;
   const least = hasTopK ? largest(row, topK, floor).least : floor;
-  if (topP === 1) return { least, ties: Infinity }; // tokens as likely as the last one stay
+  if (topP === 1) return { least, ties: Infinity }; // tokens as likely as the last one are kept
   let mass = 0;
   for (let id = 0; id < row.length; id++) if (row[id]! >= least) mass += row[id]!;
   return covering(row, topP * mass, least);
 }
 
-/** Without what lies outside the bound, and again a distribution. */
+/** The distribution over the tokens within the bound, normalized. */
 function within(row: Row, bound: Bound): Float64Array {
   const kept = new Float64Array(row.length);
   const mass = forEachWithin(row, bound, (id) => {
@@ -129,7 +129,7 @@ function topOf(row: Row, count: number): TokenLogprob[] {
   return ids.sort((a, b) => row[b]! - row[a]! || a - b).map((id) => ({ id, logprob: Math.log(row[id]!) }));
 }
 
-/** Visits tokens of some probability within the bound, in the order of their ids; returns their sum. */
+/** Visits the tokens within the bound whose probability is not 0, in order of their ids; returns the sum. */
 function forEachWithin(row: Row, { least, ties }: Bound, visit: (id: number) => void): number {
   let mass = 0;
   let left = ties;

@@ -4,17 +4,8 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import {
-  type Action,
-  CHUNK,
-  emptyState,
-  forget,
-  type Limits,
-  plan,
-  release,
-  type Sequence,
-  type State,
-} from "./plan.ts";
+import { type Action, PREFILL_CHUNK, plan } from "./plan.ts";
+import { emptyState, forget, type Limits, release, type Sequence, type State } from "./scheduler-state.ts";
 
 const limits: Limits = {
   cacheTokens: 4096,
@@ -29,7 +20,7 @@ const limits: Limits = {
 type Growing = Omit<Sequence, "ids"> & { readonly ids: number[] };
 
 function sequence(id: number, ids: number[], more: Partial<Omit<Sequence, "ids">> = {}): Growing {
-  return { id, request: id, ids, promptLength: ids.length, limit: ids.length + 4, readsPrompt: false, ...more };
+  return { id, request: id, ids, promptLength: ids.length, limit: ids.length + 4, wantsPromptLogprobs: false, ...more };
 }
 
 /** A cache of token ids, and the steps a plan takes on it. */
@@ -131,7 +122,11 @@ test("whatever comes, every run finds its past in the cache and every sequence r
           ...numbers(Math.ceil(length / 2), length),
         ];
         const some = Array.from({ length: n }, () =>
-          sequence(id++, prompt(), { request, limit: Math.min(180, length + more), readsPrompt: request % 5 === 4 }),
+          sequence(id++, prompt(), {
+            request,
+            limit: Math.min(180, length + more),
+            wantsPromptLogprobs: request % 5 === 4,
+          }),
         );
         bench.wait(...some);
         for (let i = 0; i < after; i++) bench.step();
@@ -174,7 +169,7 @@ describe("samples of one prompt read it once, however it is read:", () => {
   test.each<[what: string, prompt: number, changes: Partial<Limits>]>([
     ["whole", 40, {}],
     ["of one token", 1, {}],
-    ["in chunks of which the last is one token", CHUNK + 1, { maxLength: 2000, maxBatchedTokens: 2000 }],
+    ["in chunks of which the last is one token", PREFILL_CHUNK + 1, { maxLength: 2000, maxBatchedTokens: 2000 }],
     ["in steps of which the last is one token", 41, { maxBatchedTokens: 20 }],
     ["without prefixes of others", 40, { hasPrefixCache: false }],
   ])("%s", (_, length, changes) => {
@@ -215,14 +210,14 @@ test("a long prompt is read in chunks while others decode", () => {
   const bench = new Bench({ maxLength: 4000, maxBatchedTokens: 10_000 });
   bench.wait(sequence(0, numbers(5), { limit: 20 }));
   bench.step();
-  bench.wait(sequence(1, numbers(CHUNK * 2 + 10)));
+  bench.wait(sequence(1, numbers(PREFILL_CHUNK * 2 + 10)));
   bench.runs.length = 0;
   for (let i = 0; i < 3; i++) bench.step();
   const own = (id: number) => bench.runs.flatMap(({ rows }) => rows.filter(({ sequence }) => sequence.id === id));
   expect(own(1).map(({ from, to }) => [from, to])).toEqual([
-    [0, CHUNK],
-    [CHUNK, 2 * CHUNK],
-    [2 * CHUNK, 2 * CHUNK + 10],
+    [0, PREFILL_CHUNK],
+    [PREFILL_CHUNK, 2 * PREFILL_CHUNK],
+    [2 * PREFILL_CHUNK, 2 * PREFILL_CHUNK + 10],
   ]);
   expect(own(0)).toHaveLength(3);
 });

@@ -1,64 +1,24 @@
 /**
- * The scheduler: what to compute next, decided purely, so that every question of scheduling is a unit test.
+ * The scheduler: decides what to compute next. It is pure, so that every scheduling decision can be a unit test.
  *
- * The cache is cut into slots of equal capacity, one per running sequence; what is left over keeps the tokens of
- * finished sequences, for prompts that begin alike. A sequence needs its uncomputed tokens run: all but one of them is
- * reading (prompts, in chunks), exactly one is decoding. Sequences that decode stand in the first slots, side by side,
- * because one run covers neighbouring slots. Requests are admitted in the order they came and none overtakes; when
- * longer sequences leave fewer slots, the last ones admitted give theirs up and are computed again later.
+ * A running sequence with several tokens that are not computed yet is prefilled, in chunks; one with exactly one such
+ * token is decoded. Decoding sequences are in the first slots, side by side, because one run covers neighbouring slots.
+ * Requests are admitted in the order they came, and none overtakes another. When longer sequences leave fewer slots, the
+ * sequences that were admitted last are preempted and computed again later.
  *
- * The order of decisions depends on the requests alone, never on time: the same requests give the same batches.
+ * Decisions depend on the requests alone, never on time: the same requests give the same batches.
  */
 import { invariant } from "../util/errors.ts";
+import {
+  type Limits,
+  needsPromptLogprobs,
+  REUSE_FROM,
+  type Sequence,
+  type Slot,
+  type State,
+} from "./scheduler-state.ts";
 
-export type Sequence = {
-  readonly id: number;
-  /** Sequences of one request begin with the same prompt. */
-  readonly request: number;
-  /** Prompt and drawn tokens; it grows as tokens are drawn. */
-  readonly ids: readonly number[];
-  readonly promptLength: number;
-  /** The most tokens it can come to have. */
-  readonly limit: number;
-  /** The distribution after every prompt token is asked for, so none of them is taken from elsewhere. */
-  readonly readsPrompt: boolean;
-};
-
-/** A slot holds the keys and values of the first `length` of `ids`. */
-export type Slot = {
-  readonly ids: readonly number[];
-  readonly length: number;
-  /** The running sequence it belongs to; null when it is kept for its prefix. */
-  readonly owner: number | null;
-  /** Keys of different rope regimes do not mix. */
-  readonly regime: number;
-  readonly usedAt: number;
-};
-
-export type State = {
-  readonly step: number;
-  /** Tokens a slot can hold; `slots` is as long as the cache allows with it. */
-  readonly capacity: number;
-  readonly slots: readonly (Slot | null)[];
-  /** In the order of admission. */
-  readonly running: readonly Sequence[];
-  /** In the order of arrival. */
-  readonly waiting: readonly Sequence[];
-};
-
-export type Limits = {
-  /** Tokens the whole cache can hold. */
-  readonly cacheTokens: number;
-  readonly maxSequences: number;
-  /** Prompt tokens read in one step, and in one run of it. */
-  readonly maxBatchedTokens: number;
-  readonly maxRunTokens: number;
-  readonly maxLength: number;
-  readonly hasPrefixCache: boolean;
-  readonly regimeOf: (length: number) => number;
-};
-
-/** Tokens `from` to `to` of a sequence. The followers' prompts are the same: they share what comes out. */
+/** Tokens `from` to `to` of a sequence. Its followers have the same prompt and share the result. */
 export type RunRow = {
   readonly sequence: Sequence;
   readonly from: number;
@@ -66,7 +26,7 @@ export type RunRow = {
   readonly followers: readonly Sequence[];
 };
 
-/** What to do, one after the other. A run's rows lie in neighbouring slots from `slot` on. */
+/** What to do, in order. The rows of a run are in neighbouring slots, from `slot` on. */
 export type Action =
   | { readonly do: "layOut"; readonly capacity: number; readonly lengths: readonly number[] }
   | { readonly do: "copy"; readonly from: number; readonly to: number; readonly length: number }
@@ -77,72 +37,44 @@ export type Plan = {
   readonly actions: readonly Action[];
   readonly state: State;
   readonly preempted: number;
-  /** How much of its beginning each admitted sequence found in the cache, by id. */
+  /** The length of the prefix that each admitted sequence found in the cache, by id. */
   readonly reused: ReadonlyMap<number, number>;
 };
 
-/** Prefixes shorter than this are computed again: that is cheaper than a run of their own for the rest. */
-export const REUSE_FROM = 16;
-/** Tokens of one sequence read in one run: attention's scores take memory in proportion. */
-export const CHUNK = 512;
-/** The same where every position's distribution is asked for, which takes a row of the vocabulary each. */
-export const READ_CHUNK = 64;
-/** The share of a run's tokens that must not be padding. */
-const MOSTLY = 0.8;
-/** Capacities are this times a power of two, or what the longest request needs. */
+/** Tokens of one sequence that are prefilled in one run: the memory of attention scores grows with it. */
+export const PREFILL_CHUNK = 512;
+/** The same with prompt log-probs, which need a row of the vocabulary's size for each token. */
+export const PROMPT_LOGPROBS_CHUNK = 64;
+/** The minimum share of a run's tokens that are not padding. */
+const MIN_FILL = 0.8;
+/** Capacities are this times a power of two, or the length that the longest request needs. */
 const SMALLEST_CAPACITY = 64;
-
-export function emptyState(): State {
-  return { step: 0, capacity: 0, slots: [], running: [], waiting: [] };
-}
 
 /** The next step. */
 export function plan(before: State, limits: Limits): Plan {
-  const draft = new Draft(before, limits);
-  draft.forgetOtherRegimes();
-  draft.makeRoom();
-  draft.admit();
-  const reading = draft.chooseReading();
-  const decoding = draft.decoding();
-  draft.arrange(decoding, reading);
-  draft.runReading(reading);
-  draft.runDecoding(decoding);
-  return draft.finish();
+  const planner = new Planner(before, limits);
+  planner.clearOtherRegimes();
+  planner.makeRoom();
+  planner.admit();
+  const prefills = planner.choosePrefills();
+  const decoding = planner.decoding();
+  planner.arrange(decoding, prefills);
+  planner.runPrefills(prefills);
+  planner.runDecodes(decoding);
+  return planner.finish();
 }
 
-/** A sequence ended: its slot is kept for its prefix, or emptied. */
-export function release(state: State, id: number, isKept: boolean): State {
-  const slots = state.slots.map((slot) => {
-    if (slot?.owner !== id) return slot;
-    return isKept && slot.length >= REUSE_FROM ? { ...slot, owner: null, usedAt: state.step } : null;
-  });
-  const others = (sequence: Sequence) => sequence.id !== id;
-  const running = state.running.filter(others);
-  const isWaiting = running.length === state.running.length;
-  return { ...state, slots, running, waiting: isWaiting ? state.waiting.filter(others) : state.waiting };
-}
+type Prefill = { readonly sequence: Sequence; readonly tokens: number };
 
-/** The weights changed: nothing in the cache holds any more. */
-export function forget(state: State): State {
-  const slots = state.slots.map((slot) => (slot === null || slot.owner === null ? null : { ...slot, length: 0 }));
-  return { ...state, slots };
-}
-
-/** Whether the distributions within its prompt are still to be told: once it has drawn a token they were. */
-export const isReadAloud = ({ readsPrompt, ids, promptLength }: Sequence): boolean =>
-  readsPrompt && ids.length === promptLength;
-
-type Reading = { readonly sequence: Sequence; readonly tokens: number };
-
-class Draft {
+class Planner {
   readonly #limits: Limits;
   readonly #step: number;
   readonly #actions: Action[] = [];
   #capacity: number;
   #slots: (Slot | null)[];
-  /** Where each running sequence is. */
+  /** The slot of each running sequence. */
   #places = new Map<number, number>();
-  /** Who reads a request's prompt for all its sequences: the first of them that has drawn nothing yet. */
+  /** The sequence that is prefilled for all sequences of its request: the first that has drawn no token yet. */
   #leaders = new Map<number, Sequence>();
   #waiting: readonly Sequence[];
   #preempted = 0;
@@ -160,13 +92,13 @@ class Draft {
     for (const sequence of this.running) this.#lead(sequence);
   }
 
-  /** How many of a running sequence's tokens are not computed yet. */
+  /** The number of a running sequence's tokens that are not computed yet. */
   missing(sequence: Sequence): number {
     return sequence.ids.length - this.#slots[this.#slotOf(sequence)]!.length;
   }
 
-  /** Keys turned for another length are of no use: such sequences are read anew. */
-  forgetOtherRegimes(): void {
+  /** Keys of another rope regime cannot be used: such sequences are prefilled again. */
+  clearOtherRegimes(): void {
     for (const sequence of this.running) {
       const at = this.#slotOf(sequence);
       const slot = this.#slots[at]!;
@@ -175,7 +107,7 @@ class Draft {
     }
   }
 
-  /** A capacity that holds every running sequence, at the cost of the last ones admitted. */
+  /** Find a capacity that holds every running sequence; preempts the sequences admitted last if necessary. */
   makeRoom(): void {
     const need = Math.max(0, ...this.running.map(({ ids }) => ids.length));
     if (need <= this.#capacity) return;
@@ -190,7 +122,7 @@ class Draft {
     this.#layOut(capacity);
   }
 
-  /** Give slots to those who wait, first come first served. */
+  /** Give slots to waiting sequences, first come first served. */
   admit(): void {
     const { maxSequences, regimeOf } = this.#limits;
     let longest = Math.max(0, ...this.running.map(({ ids }) => ids.length));
@@ -204,7 +136,7 @@ class Draft {
         const others = this.#waiting.length - admitted;
         const capacity = this.#capacityFor(longest, Math.min(maxSequences, this.running.length + others));
         if (isTooSmall && count > this.#slotsAt(capacity)) break;
-        // Where nobody has to be moved, growing can be done at once; shrinking would only lose prefixes.
+        // If no sequence has to move, the capacity can grow at once; shrinking would only lose prefixes.
         if (isTooSmall || capacity > this.#capacity) this.#layOut(capacity);
       }
       this.running.push(sequence);
@@ -215,34 +147,38 @@ class Draft {
     this.#waiting = this.#waiting.slice(admitted);
   }
 
-  /** What is read in this step: prompts in the order of admission, until the step is full. */
-  chooseReading(): Reading[] {
-    const reading: Reading[] = [];
+  /** The prompts to prefill in this step, in order of admission, until the step is full. */
+  choosePrefills(): Prefill[] {
+    const prefills: Prefill[] = [];
     let budget = Math.max(1, this.#limits.maxBatchedTokens);
     for (const sequence of this.running) {
       const missing = this.missing(sequence);
       if (missing === 1 || this.#isFollowing(sequence)) continue;
-      const wanted = Math.min(missing, isReadAloud(sequence) ? READ_CHUNK : CHUNK, this.#limits.maxRunTokens);
-      if (wanted > budget && reading.length > 0) break;
+      const wanted = Math.min(
+        missing,
+        needsPromptLogprobs(sequence) ? PROMPT_LOGPROBS_CHUNK : PREFILL_CHUNK,
+        this.#limits.maxRunTokens,
+      );
+      if (wanted > budget && prefills.length > 0) break;
       const tokens = Math.min(wanted, budget);
-      reading.push({ sequence, tokens });
+      prefills.push({ sequence, tokens });
       budget -= tokens;
     }
-    return reading;
+    return prefills;
   }
 
-  /** Who goes on by one token. */
+  /** The sequences that get one more token. */
   decoding(): Sequence[] {
     return this.running.filter((sequence) => this.missing(sequence) === 1 && !this.#isFollowing(sequence));
   }
 
-  /** Decoding sequences into the first slots; those that begin to read behind them, by length, then the others. */
-  arrange(decoding: readonly Sequence[], reading: readonly Reading[]): void {
-    const fresh = reading
+  /** Move decoding sequences into the first slots; after them new sequences by length, then the others. */
+  arrange(decoding: readonly Sequence[], prefills: readonly Prefill[]): void {
+    const fresh = prefills
       .filter((entry) => this.#isWhole(entry))
       .map(({ sequence }) => sequence)
       .sort((a, b) => a.ids.length - b.ids.length);
-    // Whoever already stands in the range keeps its place; only sequences outside fill the gaps.
+    // Sequences that are already in the range keep their slots; only sequences outside fill the gaps.
     const settle = (group: readonly Sequence[], start: number) => {
       const end = start + group.length;
       const members = new Set(group.map(({ id }) => id));
@@ -256,14 +192,14 @@ class Draft {
       }
     };
     settle(decoding, 0);
-    // These hold nothing yet, so they can be put in order of length at no cost.
+    // Their slots are empty, so sorting them by length costs nothing.
     for (const [i, sequence] of fresh.entries()) this.#swap(this.#slotOf(sequence), decoding.length + i);
   }
 
-  /** Whole prompts side by side in runs of like length and one regime; parts of prompts each in a run of its own. */
-  runReading(reading: readonly Reading[]): void {
-    const whole = reading.filter((entry) => this.#isWhole(entry));
-    const parts = reading.filter((entry) => !whole.includes(entry));
+  /** Whole prompts in runs of similar length and one regime; each part of a prompt in a run of its own. */
+  runPrefills(prefills: readonly Prefill[]): void {
+    const whole = prefills.filter((entry) => this.#isWhole(entry));
+    const parts = prefills.filter((entry) => !whole.includes(entry));
     const bySlot = whole.map(({ sequence }) => ({ sequence, slot: this.#slotOf(sequence) }));
     bySlot.sort((a, b) => a.slot - b.slot);
     let rows: Sequence[] = [];
@@ -273,7 +209,7 @@ class Draft {
       const length = next?.sequence.ids.length ?? 0;
       const tokens = length * (rows.length + 1);
       const used = length + rows.reduce((sum, { ids }) => sum + ids.length, 0);
-      const isFull = tokens > this.#limits.maxRunTokens || used < tokens * MOSTLY;
+      const isFull = tokens > this.#limits.maxRunTokens || used < tokens * MIN_FILL;
       const isOther = this.#limits.regimeOf(length) !== this.#limits.regimeOf(sequence.ids.length);
       if (next === undefined || next.slot !== slot + 1 || isFull || isOther) {
         this.#run(rows.map((row) => ({ sequence: row, from: 0, to: row.ids.length })));
@@ -286,8 +222,8 @@ class Draft {
     }
   }
 
-  /** One token more for every sequence that has read its prompt. */
-  runDecoding(decoding: readonly Sequence[]): void {
+  /** One token more for every sequence whose prompt is prefilled. */
+  runDecodes(decoding: readonly Sequence[]): void {
     const bySlot = [...decoding].sort((a, b) => this.#slotOf(a) - this.#slotOf(b));
     if (bySlot.length === 0) return;
     this.#run(bySlot.map((sequence) => ({ sequence, from: sequence.ids.length - 1, to: sequence.ids.length })));
@@ -312,7 +248,7 @@ class Draft {
     });
     this.#actions.push({ do: "run", slot, rows: full });
     full.forEach(({ sequence, to, followers }, i) => {
-      invariant(this.#slots[slot + i]?.owner === sequence.id, "the rows of a run lie side by side");
+      invariant(this.#slots[slot + i]?.owner === sequence.id, "the rows of a run are in neighbouring slots");
       this.#slots[slot + i] = { ...this.#slots[slot + i]!, length: to, usedAt: this.#step };
       for (const follower of followers) {
         const at = this.#slotOf(follower);
@@ -327,20 +263,20 @@ class Draft {
     return this.running.filter((other) => other.request === leader.request && this.#isFollowing(other));
   }
 
-  /** It waits for its leader to read the prompt they share, and copies that. */
+  /** It waits until its leader has prefilled the prompt that they share, and copies the result. */
   #isFollowing(sequence: Sequence): boolean {
     const leader = this.#leaders.get(sequence.request);
     const isAtStart = sequence.ids.length === sequence.promptLength && this.missing(sequence) === sequence.ids.length;
     return leader !== undefined && leader !== sequence && isAtStart;
   }
 
-  #isWhole({ sequence, tokens }: Reading): boolean {
-    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !isReadAloud(sequence);
+  #isWhole({ sequence, tokens }: Prefill): boolean {
+    return tokens === sequence.ids.length && this.missing(sequence) === tokens && !needsPromptLogprobs(sequence);
   }
 
-  /** A slot for a new sequence, with as much of its beginning as another slot has. */
+  /** Give a new sequence a slot, with the longest prefix that another slot has. */
   #place(sequence: Sequence, regime: number): void {
-    // Whoever has a leader leaves it to that one to look for a prefix.
+    // The leader looks for a prefix for all its followers.
     const hasLeader = (this.#leaders.get(sequence.request) ?? sequence) !== sequence;
     const donor = hasLeader && sequence.ids.length === sequence.promptLength ? null : this.#donorFor(sequence, regime);
     const at = this.#freeSlot(donor?.slot ?? null);
@@ -351,9 +287,9 @@ class Draft {
     if (length > 0) this.#reused.set(sequence.id, length);
   }
 
-  /** The slot that begins like a sequence the longest. At least one token is left to compute. */
+  /** The slot with the longest common prefix. At least one token is left to compute. */
   #donorFor(sequence: Sequence, regime: number): { slot: number; length: number } | null {
-    if (!this.#limits.hasPrefixCache || isReadAloud(sequence)) return null;
+    if (!this.#limits.hasPrefixCache || needsPromptLogprobs(sequence)) return null;
     let best: { slot: number; length: number } | null = null;
     this.#slots.forEach((slot, at) => {
       if (slot === null || slot.regime !== regime) return;
@@ -365,13 +301,13 @@ class Draft {
     return best;
   }
 
-  /** An empty slot, or else the prefix that was of no use for the longest time; a donor only if there is no other. */
+  /** An empty slot, or else the least recently used prefix; the donor only if there is no other. */
   #freeSlot(donor: number | null): number {
     const empty = this.#slots.indexOf(null);
     if (empty >= 0) return empty;
     const kept = this.#slots.flatMap((slot, at) => (slot?.owner === null ? [{ at, usedAt: slot.usedAt }] : []));
     kept.sort((a, b) => Number(a.at === donor) - Number(b.at === donor) || a.usedAt - b.usedAt);
-    invariant(kept[0] !== undefined, "there is a slot for whoever is admitted");
+    invariant(kept[0] !== undefined, "there is a slot for every admitted sequence");
     return kept[0].at;
   }
 
@@ -399,7 +335,7 @@ class Draft {
     this.#places = new Map(this.#slots.flatMap((slot, at) => (slot?.owner == null ? [] : [[slot.owner, at]])));
   }
 
-  /** A sequence leads its request if it has drawn nothing and no other leads. */
+  /** A sequence leads its request if it has drawn no token and no other sequence leads. */
   #lead(sequence: Sequence): void {
     const isAtPrompt = sequence.ids.length === sequence.promptLength;
     if (isAtPrompt && !this.#leaders.has(sequence.request)) this.#leaders.set(sequence.request, sequence);
@@ -410,7 +346,7 @@ class Draft {
   }
 
   /**
-   * A capacity of at least `need`: the one at which `count` sequences can grow to their end if the cache has room for
+   * A capacity of at least `need`: one at which `count` sequences can grow to their limit, if the cache has room for
    * that, else the next power of two.
    */
   #capacityFor(need: number, count: number): number {
@@ -423,11 +359,11 @@ class Draft {
     return Math.max(need, Math.min(capacity, maxLength, this.#limits.cacheTokens));
   }
 
-  /** Cut the cache into slots of another capacity; running sequences move to the front, prefixes stay if they fit. */
+  /** Divide the cache into slots of another capacity; running sequences move to the front, prefixes stay if they fit. */
   #layOut(capacity: number): void {
     if (capacity === this.#capacity && this.#slots.length > 0) return;
     const count = this.#slotsAt(capacity);
-    // Sequences that run come first, so that none stands where there will be no slot.
+    // Running sequences move first, so that none is where there will be no slot.
     const outside = this.running.filter((sequence) => this.#slotOf(sequence) >= count);
     for (const sequence of outside) {
       const to = this.#slots.findIndex((slot, at) => at < count && (slot === null || slot.owner === null));

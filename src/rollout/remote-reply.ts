@@ -1,14 +1,14 @@
 /**
- * The answer of an OpenAI-compatible server, put together from its pieces: server-sent events or one JSON text, of
+ * The answer of an OpenAI-compatible server, assembled from its pieces: server-sent events or one JSON text, of
  * `/completions` or of `/chat/completions`.
  *
- * Token ids and log-probs are kept where the server gives them. A stream that ends before every sample did is not an
- * answer: `finish` says so.
+ * It has token ids and log-probs if the server returns them. A stream that ends before all samples are finished is an
+ * error in `finish`.
  */
 import { z } from "zod";
 import type { Sample, SampledToken } from "./request.ts";
 
-/** The server's own words about what went wrong, inside an answer with status 200. */
+/** An error message of the server inside an answer with status 200. */
 export class StreamedError extends Error {
   override readonly name = "StreamedError";
   readonly status: number;
@@ -18,14 +18,14 @@ export class StreamedError extends Error {
   }
 }
 
-/** A text that no OpenAI-compatible server would send. */
-export class NotAnAnswer extends Error {
-  override readonly name = "NotAnAnswer";
+/** A text that is not the answer of an OpenAI-compatible server. */
+export class UnexpectedReply extends Error {
+  override readonly name = "UnexpectedReply";
 }
 
 /** The connection ended too early. */
-export class CutShort extends Error {
-  override readonly name = "CutShort";
+export class IncompleteReply extends Error {
+  override readonly name = "IncompleteReply";
 }
 
 const Text = z.object({ content: z.string().nullish() });
@@ -53,17 +53,20 @@ const Piece = z.object({
     })
     .nullish(),
 });
-const Refusal = z.object({ error: z.union([z.string(), z.looseObject({ message: z.string() })]) });
+const ErrorBody = z.object({ error: z.union([z.string(), z.looseObject({ message: z.string() })]) });
 
-/** The words of an error body, `{"error": {"message", …}}` or `{"error": "…"}` or the bare form of vLLM and SGLang; null for any other text. */
-export function refusalOf(text: string): { readonly message: string; readonly code: unknown } | null {
+/**
+ * The message of an error body: `{"error": {"message", …}}`, `{"error": "…"}`, or the form without `error` of vLLM and
+ * SGLang; null for any other text.
+ */
+export function errorOf(text: string): { readonly message: string; readonly code: unknown } | null {
   let body: unknown;
   try {
     body = JSON.parse(text);
   } catch {
     return null;
   }
-  const parsed = Refusal.safeParse(body);
+  const parsed = ErrorBody.safeParse(body);
   if (parsed.success) {
     const { error } = parsed.data;
     return typeof error === "string" ? { message: error, code: null } : { message: error.message, code: error.code };
@@ -80,15 +83,15 @@ type Draft = {
   stopReason: number | string | null;
 };
 
-/** What a whole answer came to. */
+/** A complete answer. */
 export type Reply = {
   readonly samples: readonly Sample[];
-  /** Tokens that were drawn, by the server's count or by ours. */
+  /** The number of sampled tokens, by the server's count or by ours. */
   readonly tokens: number;
   readonly cachedTokens: number;
 };
 
-/** Takes an answer piece by piece. */
+/** Reads an answer piece by piece. */
 export class ReplyReader {
   readonly #onToken: ((token: SampledToken) => void) | undefined;
   readonly #drafts: Draft[] = [];
@@ -106,15 +109,15 @@ export class ReplyReader {
     try {
       value = JSON.parse(json);
     } catch {
-      throw new NotAnAnswer(excerpt(json));
+      throw new UnexpectedReply(excerpt(json));
     }
     const parsed = Piece.safeParse(value);
     if (!parsed.success) {
-      const refusal = refusalOf(json);
-      if (refusal === null) throw new NotAnAnswer(excerpt(json));
-      throw new StreamedError(typeof refusal.code === "number" ? refusal.code : 500, refusal.message);
+      const error = errorOf(json);
+      if (error === null) throw new UnexpectedReply(excerpt(json));
+      throw new StreamedError(typeof error.code === "number" ? error.code : 500, error.message);
     }
-    for (const choice of parsed.data.choices) this.#take(choice);
+    for (const choice of parsed.data.choices) this.#append(choice);
     this.#counted = parsed.data.usage?.completion_tokens ?? this.#counted;
     this.#cachedTokens = parsed.data.usage?.prompt_tokens_details?.cached_tokens ?? this.#cachedTokens;
   }
@@ -122,9 +125,9 @@ export class ReplyReader {
   /** The samples, once the answer has ended. */
   finish(): Reply {
     const { length } = this.#drafts;
-    if (length === 0) throw new NotAnAnswer("an answer without choices");
+    if (length === 0) throw new UnexpectedReply("an answer without choices");
     const samples = this.#drafts.map((draft, index): Sample => {
-      if (draft.finish === null) throw new CutShort(`sample ${index + 1} of ${length} has no end`);
+      if (draft.finish === null) throw new IncompleteReply(`sample ${index + 1} of ${length} is not finished`);
       const { ids, logprobs, text, stopReason } = draft;
       return {
         index,
@@ -139,7 +142,7 @@ export class ReplyReader {
     return { samples, tokens: this.#counted ?? this.#seen, cachedTokens: this.#cachedTokens };
   }
 
-  #take(choice: Choice): void {
+  #append(choice: Choice): void {
     const index = choice.index ?? 0;
     while (this.#drafts.length <= index)
       this.#drafts.push({ ids: [], logprobs: [], text: "", finish: null, stopReason: null });
@@ -152,7 +155,7 @@ export class ReplyReader {
     draft.logprobs.push(...logprobs);
     draft.finish = choice.finish_reason ?? draft.finish;
     draft.stopReason = choice.stop_reason ?? draft.stopReason;
-    // A server that gives no ids still sends about a piece per token.
+    // A server that returns no ids still sends about one piece per token.
     const count = Math.max(ids.length, logprobs.length, text === "" ? 0 : 1);
     this.#seen += count;
     for (let i = 0; i < count; i++) {
@@ -173,7 +176,7 @@ export function excerpt(text: string): string {
   return line === "" ? "an empty answer" : JSON.stringify(line.length <= 80 ? line : `${line.slice(0, 77)}…`);
 }
 
-/** The data of server-sent events, from the bytes of a stream. */
+/** The data of the server-sent events in a stream of bytes. */
 export async function* eventsOf(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let pending = "";

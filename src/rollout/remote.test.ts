@@ -212,7 +212,7 @@ describe("what will not pass is one message", () => {
   test("an answer that makes no sense", async () => {
     const page = "<html>Welcome</html>";
     const { message, tries } = await ask((response) => response.writeHead(200).end(page));
-    expect(message).toMatch(/answers "<html>Welcome<\/html>", which is no answer of an OpenAI-compatible server/);
+    expect(message).toMatch(/answers "<html>Welcome<\/html>", which is not the answer of an OpenAI-compatible server/);
     expect(tries).toBe(1);
   });
 
@@ -220,7 +220,7 @@ describe("what will not pass is one message", () => {
     const { message, tries } = await ask((response) => json(response, 503, { error: "full" }), {
       retryMs: 60,
     });
-    expect(message).toMatch(/does not answer: it answers 503: full\. \d+ tries in \ds brought no answer\./);
+    expect(message).toMatch(/does not answer: it answers 503: full\. \d+ tries in \ds got no answer\./);
     expect(tries).toBeGreaterThan(1);
   });
 
@@ -239,7 +239,9 @@ describe("what will not pass is one message", () => {
     const port = typeof address === "object" ? address?.port : 0;
     try {
       const message = await refusal(Remote.open({ baseUrls: [`127.0.0.1:${port}`], model: "m", ...quick }));
-      expect(message).toMatch(/\/v1\/models answers "hello", which is no list of models\. Check `rollout\.base_url`/);
+      expect(message).toMatch(
+        /\/v1\/models answers "hello", which is not a list of models\. Check `rollout\.base_url`/,
+      );
     } finally {
       page.close();
     }
@@ -247,7 +249,7 @@ describe("what will not pass is one message", () => {
 
   test("an address that is none", async () => {
     const message = await refusal(Remote.open({ baseUrls: ["ftp://x"], model: "m", ...quick }));
-    expect(message).toMatch(/`rollout\.base_url` is ftp:\/\/x, which is no web address/);
+    expect(message).toMatch(/`rollout\.base_url` is ftp:\/\/x, which is not a web address/);
   });
 
   test("a model that the server does not have", async () => {
@@ -255,7 +257,7 @@ describe("what will not pass is one message", () => {
     expect(await refusal(connect([server], { model: "qwn" }))).toMatch(
       /^`model\.path` is qwn, and .* has llama, qwen\. Set it to qwen/,
     );
-    expect(await refusal(connect([server], { model: null }))).toMatch(/has the models llama, qwen\. Say which one/);
+    expect(await refusal(connect([server], { model: null }))).toMatch(/has the models llama, qwen\. Name the one/);
   });
 
   test("and the server's only model needs no name", async () => {

@@ -2,8 +2,8 @@
  * Sampling at OpenAI-compatible servers (vLLM, SGLang, llama.cpp, `trainyard serve`, …) by their address.
  *
  * `sample` sends token ids to `/completions`, `chat` sends messages to `/chat/completions`. Answers are streamed, so a
- * silent server is noticed however long an answer is, and `onToken` works. A try that breaks off leaves nothing behind:
- * its tokens are dropped and drawn anew, so `onToken` may see some twice; `retryMs` 0 rules that out.
+ * server that stops sending is noticed however long an answer is, and `onToken` works. The tokens of an incomplete answer
+ * are dropped and sampled again, so `onToken` may get some tokens twice; `retryMs` 0 prevents that.
  */
 import { z } from "zod";
 import type { Message } from "../text/chat-template.ts";
@@ -12,25 +12,25 @@ import { eventsOf, excerpt, type Reply, ReplyReader } from "./remote-reply.ts";
 import type { Completion, Sample, SampleRequest, Sampling } from "./request.ts";
 import { type Call, type Server, type ServerOptions, Servers } from "./servers.ts";
 
-/** Whatever draws tokens after a prompt. */
+/** A model or a server that can be sampled from. */
 export type CanSample = { sample(request: SampleRequest): Promise<Completion> };
 
-/** A conversation instead of token ids: the server knows the template. */
+/** A conversation instead of token ids: the server applies the chat template. */
 export type ChatRequest = Omit<SampleRequest, "prompt"> & { readonly messages: readonly Message[] };
 
-/** `tokens` counts what was drawn, also where the server gives no ids. */
+/** `tokens` is the number of sampled tokens, also if the server returns no ids. */
 export type RemoteCompletion = Completion & { readonly tokens: number };
 
 export type RemoteOptions = ServerOptions & {
-  /** The name the model has there; null takes the server's only one. */
+  /** The name of the model on the server; null for the server's only model. */
   readonly model: string | null;
-  /** What the user names the model with, for messages. */
+  /** The config key or option of the model's name, for messages. */
   readonly modelSetting: string;
-  /** Send what is left at its default too: a server may have defaults of its own, from the model's folder. */
+  /** Send default values too: a server may have other defaults, from the model's folder. */
   readonly isExplicit?: boolean;
 };
 
-/** A model at some servers. */
+/** A model on one or more servers. */
 export class Remote implements CanSample {
   readonly #options: RemoteOptions;
   readonly #servers: Servers;
@@ -48,21 +48,21 @@ export class Remote implements CanSample {
     return this.#model;
   }
 
-  /** What the servers say in `owned_by`: the names of the programs that answer. */
+  /** The values of `owned_by` in the servers' lists of models: which program each server is. */
   get owners(): ReadonlySet<string> {
     return this.#owners;
   }
 
-  /** Reach every server once, so that a wrong address or name is told before any work. */
+  /** Call every server once, so that a wrong address or name is an error before any work. */
   static async open(options: RemoteOptions, signal?: AbortSignal): Promise<Remote> {
     const remote = new Remote(options);
-    for (const server of remote.#servers.all) remote.#model = await remote.#greet(server, signal);
+    for (const server of remote.#servers.all) remote.#model = await remote.#chooseModel(server, signal);
     return remote;
   }
 
   /** Samples of a prompt of token ids. */
   async sample(request: SampleRequest): Promise<RemoteCompletion> {
-    invariant(request.promptLogprobs === undefined, "log-probs of a prompt are not asked of a server");
+    invariant(request.promptLogprobs === undefined, "servers are not asked for the log-probs of a prompt");
     const prompt = Array.from(request.prompt);
     const wanted = { logprobs: request.topLogprobs ?? 0, return_token_ids: true };
     return this.#ask("/completions", request, { prompt, ...wanted });
@@ -73,7 +73,7 @@ export class Remote implements CanSample {
     return this.#ask("/chat/completions", request, { messages: request.messages });
   }
 
-  /** A server that gives fewer samples than asked for (some know no `n`) is asked for the rest. */
+  /** A server that returns fewer samples than requested (some do not support `n`) is called again for the rest. */
   async #ask(
     path: string,
     request: Omit<SampleRequest, "prompt">,
@@ -123,8 +123,8 @@ export class Remote implements CanSample {
     });
   }
 
-  /** Ask a server for its models; returns the name to use. */
-  async #greet(server: Server, signal: AbortSignal | undefined): Promise<string> {
+  /** Get the list of a server's models; returns the name to use. */
+  async #chooseModel(server: Server, signal: AbortSignal | undefined): Promise<string> {
     const { setting, modelSetting } = this.#options;
     const read = async (response: Response) => (response.status === 404 ? null : await response.text());
     const listing = await this.#servers.call({ path: "/models", signal }, read, server);
@@ -137,7 +137,7 @@ export class Remote implements CanSample {
       if (only !== undefined && names.length === 1) return only;
       throw new UserError(
         `${server.url} has ${names.length === 0 ? "no list of models" : `the models ${names.join(", ")}`}. ` +
-          `Say which one to use with ${modelSetting}.`,
+          `Name the one to use with ${modelSetting}.`,
       );
     }
     if (names.length === 0 || names.includes(wanted)) return wanted;
@@ -149,7 +149,7 @@ export class Remote implements CanSample {
   }
 }
 
-/** What is left at its default is not sent: some servers refuse what OpenAI does not know. */
+/** Default values are not sent: some servers refuse fields that OpenAI does not have. */
 function samplingBody(sampling: Sampling): Record<string, unknown> {
   const { topK = -1, repetitionPenalty = 1, minNewTokens = 0, minP = 0, stop = [], stopIds = [] } = sampling;
   return {
@@ -169,7 +169,7 @@ function samplingBody(sampling: Sampling): Record<string, unknown> {
   };
 }
 
-/** Nothing is cut off or made less likely: what generation_config.json of a model may ask for. */
+/** Values that change nothing, for fields that a model's generation_config.json may set. */
 const neutral = { top_k: -1, min_p: 0, repetition_penalty: 1 };
 
 const Listing = z.object({ data: z.array(z.object({ id: z.string(), owned_by: z.string().catch("") })) });
@@ -179,7 +179,7 @@ function modelList(text: string, server: string, setting: string): z.infer<typeo
     return Listing.parse(JSON.parse(text)).data;
   } catch (error) {
     throw new UserError(
-      `${server}/models answers ${excerpt(text)}, which is no list of models. Check ${setting}; the address of an ` +
+      `${server}/models answers ${excerpt(text)}, which is not a list of models. Check ${setting}; the address of an ` +
         "OpenAI-compatible server usually ends in /v1.",
       { cause: error },
     );

@@ -1,52 +1,52 @@
 /**
- * What is asked of a sampler, and what it gives back: token ids in, token ids with their log-probs out.
+ * The requests and results of a sampler: token ids in, token ids with their log-probs out.
  *
- * A request asks for `n` samples of one prompt. Log-probs are those of the distribution the token was drawn from: after
- * penalties, temperature and the cuts of top-k, top-p and min-p (vLLM's `processed_logprobs`); at temperature 0, where
- * nothing is drawn, those of temperature 1 without cuts. Without penalties, bias and cuts they equal what `forward`
- * says of the same tokens.
+ * A request asks for `n` samples of one prompt. Log-probs are those of the distribution that the token was drawn from:
+ * after penalties, temperature, top-k, top-p and min-p (vLLM's `processed_logprobs`). At temperature 0 nothing is drawn,
+ * and they are those of temperature 1 without top-k, top-p and min-p. Without penalties, bias, top-k, top-p and min-p
+ * they equal the log-probs of `forward`.
  */
 
 /** How tokens are drawn, and when a sample ends. */
 export type Sampling = {
   readonly maxNewTokens: number;
-  /** Until so many tokens were drawn, no token that would end the sample is. */
+  /** No token that would end the sample is drawn before this number of tokens. */
   readonly minNewTokens?: number;
   /** 0 takes the likeliest token; the default is 1. */
   readonly temperature?: number;
   /** Draw from the k likeliest tokens; 0 or -1 for all. */
   readonly topK?: number;
-  /** Draw from the fewest likeliest tokens whose probabilities reach `topP`. */
+  /** Draw from the smallest set of likeliest tokens whose probabilities sum to `topP`. */
   readonly topP?: number;
-  /** Leave out tokens less likely than `minP` times the likeliest. */
+  /** Exclude tokens less likely than `minP` times the likeliest. */
   readonly minP?: number;
-  /** Divides positive logits of tokens that occurred, prompt included, and multiplies negative ones. */
+  /** Divides the positive logits of tokens that occurred, prompt included, and multiplies the negative ones. */
   readonly repetitionPenalty?: number;
-  /** Taken off the logits of tokens that were drawn before. */
+  /** Subtracted from the logits of tokens that were drawn before. */
   readonly presencePenalty?: number;
-  /** Taken off the logits of tokens for each time they were drawn before. */
+  /** Subtracted from the logits of tokens once for each time they were drawn before. */
   readonly frequencyPenalty?: number;
   /** Added to the logits, by token id. */
   readonly logitBias?: Readonly<Record<number, number>>;
-  /** The same seed gives the same tokens, whatever else runs; absent, each request draws its own. */
+  /** The same seed gives the same tokens, whatever else runs; without one, each request gets a random seed. */
   readonly seed?: number;
   /** Token ids that end a sample, besides the model's own. */
   readonly stopIds?: readonly number[];
   /** Texts that end a sample; `Sample.text` ends before them. */
   readonly stop?: readonly string[];
-  /** Go on past the model's own end-of-sequence tokens. */
+  /** Do not end at the model's own end-of-sequence tokens. */
   readonly ignoreEos?: boolean;
-  /** How many of the likeliest tokens to report at each place. */
+  /** How many of the likeliest tokens to report at each position. */
   readonly topLogprobs?: number;
 };
 
 export type SampleRequest = Sampling & {
   readonly prompt: ArrayLike<number>;
-  /** How many samples of the prompt; the prompt is read once for all of them. */
+  /** How many samples of the prompt; the prompt is computed once for all of them. */
   readonly n?: number;
-  /** Decode as well: `SampledToken.text` and `Sample.text` are filled. Stop texts imply it. */
+  /** Decode as well: `SampledToken.text` and `Sample.text` are set. Stop texts imply it. */
   readonly wantsText?: boolean;
-  /** Report the log-prob of each prompt token after the first, and so many of the likeliest ones in its place. */
+  /** Report the log-prob of each prompt token after the first, and this number of likeliest tokens at its position. */
   readonly promptLogprobs?: number;
   /** Ends the request at once; its promise is rejected with the signal's reason. */
   readonly signal?: AbortSignal;
@@ -61,7 +61,7 @@ export type TokenLogprob = { readonly id: number; readonly logprob: number };
 export type SampledToken = TokenLogprob & {
   /** Which of the request's samples. */
   readonly index: number;
-  /** The likeliest tokens at this place, likeliest first; empty unless `topLogprobs` asks for them. */
+  /** The likeliest tokens at this position, likeliest first; empty without `topLogprobs`. */
   readonly top: readonly TokenLogprob[];
   /** The text that became certain with this token: never half a character, never part of a stop text. */
   readonly text: string;
@@ -76,10 +76,10 @@ export type Sample = {
   readonly ids: readonly number[];
   readonly logprobs: readonly number[];
   readonly top: readonly (readonly TokenLogprob[])[];
-  /** Without special tokens and without the stop text. Empty unless text was asked for. */
+  /** Without special tokens and without the stop text. Empty without `wantsText` and `stop`. */
   readonly text: string;
   readonly finishReason: FinishReason;
-  /** The token or text that ended it; null for an end-of-sequence token of the model's own, and for `length`. */
+  /** The token or text that ended it; null for the model's own end-of-sequence token, and for `length`. */
   readonly stopReason: number | string | null;
 };
 
@@ -87,13 +87,13 @@ export type PromptToken = TokenLogprob & { readonly top: readonly TokenLogprob[]
 
 export type Completion = {
   readonly samples: readonly Sample[];
-  /** One entry per prompt token, null for the first; absent unless asked for. */
+  /** One entry per prompt token, null for the first; absent without `SampleRequest.promptLogprobs`. */
   readonly promptLogprobs?: readonly (PromptToken | null)[];
-  /** Prompt tokens that were not computed anew, because an earlier prompt began alike. */
+  /** Prompt tokens that were not computed again, because an earlier prompt has the same prefix. */
   readonly cachedTokens: number;
 };
 
-/** What a sampler may use at once. */
+/** The limits of a sampler. */
 export type SamplerLimits = {
   /** Bytes for keys and values of past tokens. */
   readonly cacheBytes?: number;
@@ -101,24 +101,24 @@ export type SamplerLimits = {
   readonly maxSequences?: number;
   /** Prompt tokens computed in one step, between two steps of decoding. */
   readonly maxBatchedTokens?: number;
-  /** Tokens of prompt and sample together; the model's context unless it is shorter. */
+  /** Tokens of prompt and sample together; at most the model's context. */
   readonly maxLength?: number;
-  /** Reuse what prompts begin alike with; on unless said otherwise. */
+  /** Reuse the keys and values of common prefixes of prompts; on by default. */
   readonly hasPrefixCache?: boolean;
 };
 
-/** How busy a sampler is, and what it did so far. */
+/** The load of a sampler, and its totals so far. */
 export type SamplerStats = {
   readonly running: number;
   readonly waiting: number;
-  /** Tokens whose keys and values are held, and how many could be. */
+  /** Tokens whose keys and values are in the cache, and how many fit. */
   readonly cachedTokens: number;
   readonly cacheTokens: number;
   readonly promptTokens: number;
-  /** Of these, the ones that were found in the cache. */
+  /** The prompt tokens that were found in the cache. */
   readonly reusedTokens: number;
   readonly generatedTokens: number;
   readonly finishedSamples: number;
-  /** Sequences that gave up their place to let another go on, and were computed again later. */
+  /** Sequences that lost their slot to another one and were computed again later. */
   readonly preemptions: number;
 };

@@ -2,13 +2,13 @@
  * The likeliest entries of a row of probabilities, without sorting it.
  *
  * Entries are first counted and summed by class: the leading bits of a positive single-precision number, whose order
- * is the order of the numbers. Only the class in which the target is reached is sorted, so the cost is two passes over
- * the row, whatever the distribution. The result is the one that sorting everything would give.
+ * is the order of the numbers. Only the class in which the target is reached is sorted, so it takes two passes over the
+ * row for any distribution. The result is the same as with sorting everything.
  */
 
 export type Row = Float32Array | Float64Array;
 
-/** Entries above `least` are in, and the first `ties` of those equal to it. */
+/** Entries above `least`, and the first `ties` of those equal to it. */
 export type Bound = { readonly least: number; readonly ties: number };
 
 /** Eight bits of exponent and eight of fraction: a class is at most 0.4 % wide. */
@@ -18,10 +18,10 @@ const CLASSES = 1 << 15;
 const counts = new Float64Array(CLASSES);
 const masses = new Float64Array(CLASSES);
 
-/** The `count` largest entries of those from `from` on; all of them where there are fewer. */
+/** The `count` largest entries of those that are at least `from`; all of them if there are fewer. */
 export const largest = (row: Row, count: number, from = 0): Bound => reach(row, { from, target: count, by: "count" });
 
-/** The fewest of the largest entries from `from` on that sum to `mass`; all of them where they do not. */
+/** The fewest of the largest entries, at least `from`, that sum to `mass`; all of them if they do not reach it. */
 export const covering = (row: Row, mass: number, from = 0): Bound => reach(row, { from, target: mass, by: "mass" });
 
 type Target = { readonly from: number; readonly target: number; readonly by: "count" | "mass" };

@@ -1,21 +1,21 @@
 /**
- * Sampling at SGLang servers by their own `/generate`: its OpenAI paths take token ids and give none back.
+ * Sampling from SGLang servers by their own `/generate`: their OpenAI paths accept token ids but return none.
  *
- * An answer comes as a whole, for a stream of SGLang repeats all tokens in every event. Log-probs are after penalties and
- * temperature and before the cuts of top-k, top-p and min-p. SGLang draws by seeds only with
- * `--enable-deterministic-inference`, and then gives all samples of one request the same seed, so each is asked for with
- * its own; otherwise seeds have no effect, and a step that is taken again has other samples.
+ * An answer comes in one piece, because a stream of SGLang repeats all tokens in every event. Log-probs are after
+ * penalties and temperature and before top-k, top-p and min-p. SGLang uses seeds only with
+ * `--enable-deterministic-inference`, and then gives all samples of one request the same seed, so each sample is sent
+ * with its own. Without that option seeds have no effect, and a repeated step gets different samples.
  */
 import { randomInt } from "node:crypto";
 import { z } from "zod";
-import { excerpt, NotAnAnswer, StreamedError } from "./remote-reply.ts";
+import { excerpt, StreamedError, UnexpectedReply } from "./remote-reply.ts";
 import type { Completion, Sample, SampleRequest } from "./request.ts";
 import type { Servers } from "./servers.ts";
 
 const Answer = z.object({
   text: z.string(),
   meta_info: z.object({
-    /** Of each drawn token: its log-prob, its id, and its text or null. */
+    /** For each sampled token: its log-prob, its id, and its text or null. */
     output_token_logprobs: z.array(z.tuple([z.number(), z.int()]).rest(z.unknown())),
     finish_reason: z.object({
       type: z.string(),
@@ -27,14 +27,14 @@ const Answer = z.object({
 });
 const Answers = z.union([z.array(Answer), Answer.transform((one) => [one])]);
 
-/** Samples of a prompt of token ids; `drawsBySeed` is what the servers say (`factsOf`). */
+/** Samples of a prompt of token ids; `usesSeeds` as in `ServerFacts`. */
 export async function sampleFromSglang(
   servers: Servers,
   request: SampleRequest,
-  drawsBySeed: boolean,
+  usesSeeds: boolean,
 ): Promise<Completion> {
-  const body = { ...askedFor(request, drawsBySeed), return_logprob: true };
-  const call = { path: "/generate", body, signal: request.signal, isRoot: true, alivePath: "/health" };
+  const body = { ...bodyOf(request, usesSeeds), return_logprob: true };
+  const call = { path: "/generate", body, signal: request.signal, isRoot: true, healthPath: "/health" };
   const answers = await servers.call(call, async (response) => readAnswers(await response.text()));
   const samples = answers.map(({ text, meta_info: meta }, index): Sample => {
     const { type, matched = null } = meta.finish_reason;
@@ -58,21 +58,21 @@ function readAnswers(text: string): z.infer<typeof Answer>[] {
   try {
     parsed = Answers.safeParse(JSON.parse(text));
   } catch {
-    throw new NotAnAnswer(excerpt(text));
+    throw new UnexpectedReply(excerpt(text));
   }
-  if (!parsed.success) throw new NotAnAnswer(excerpt(text));
+  if (!parsed.success) throw new UnexpectedReply(excerpt(text));
   for (const { meta_info: meta } of parsed.data)
     if (meta.finish_reason.type === "abort")
-      throw new StreamedError(503, meta.finish_reason.message ?? "it has broken the request off");
+      throw new StreamedError(503, meta.finish_reason.message ?? "it has aborted the request");
   return parsed.data;
 }
 
-/** The samples as `n` of one prompt, whose keys and values are then computed once, or as a prompt with a seed for each. */
-function askedFor(request: SampleRequest, drawsBySeed: boolean): Record<string, unknown> {
+/** One prompt with `n`, whose keys and values are computed once; or a prompt with a seed for each sample. */
+function bodyOf(request: SampleRequest, usesSeeds: boolean): Record<string, unknown> {
   const { n = 1, seed = randomInt(2 ** 32) } = request;
   const prompt = Array.from(request.prompt);
   const sampling = samplingParams(request);
-  if (!drawsBySeed) return { input_ids: prompt, sampling_params: { ...sampling, n } };
+  if (!usesSeeds) return { input_ids: prompt, sampling_params: { ...sampling, n } };
   const seeds = Array.from({ length: n }, (_, index) => seed + index);
   return {
     input_ids: seeds.map(() => prompt),
@@ -80,7 +80,7 @@ function askedFor(request: SampleRequest, drawsBySeed: boolean): Record<string, 
   };
 }
 
-/** Everything is said: a server takes what is left out from generation_config.json of its model. */
+/** All fields are set: a server takes missing ones from its model's generation_config.json. */
 function samplingParams(request: SampleRequest): Record<string, unknown> {
   const { stop = [], stopIds = [] } = request;
   return {

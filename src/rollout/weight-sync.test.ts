@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { type Answer, CallRecorder } from "../../test/call-recorder.ts";
 import { UserError } from "../util/errors.ts";
-import { factsOf, giveWeights, type ServerFacts, type ServerKind } from "./weight-sync.ts";
+import { factsOf, loadWeights, type ServerFacts, type ServerKind } from "./weight-sync.ts";
 
 const open: CallRecorder[] = [];
 afterEach(async () => {
@@ -37,7 +37,7 @@ function drawnWith(versions: object): Answer {
 describe("new weights", () => {
   test("reach vLLM while it is paused, and it draws a token of them with an empty cache", async () => {
     const { recorder, server } = await serve("vllm", vllm);
-    await giveWeights(server, weights);
+    await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
       ["/pause?mode=wait&clear_cache=false", {}],
       ["/collective_rpc", { method: "reload_weights", kwargs: { weights_path: "/run/rollout_weights/3" } }],
@@ -52,7 +52,7 @@ describe("new weights", () => {
 
   test("reach SGLang by its own calls, and it draws a token of them", async () => {
     const { recorder, server } = await serve("sglang", sglang);
-    await giveWeights(server, weights);
+    await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
       ["/update_weights_from_disk", { model_path: "/run/rollout_weights/3", weight_version: "a-3", flush_cache: true }],
       ["/generate", { input_ids: [7], sampling_params: { max_new_tokens: 1, temperature: 0 } }],
@@ -61,7 +61,7 @@ describe("new weights", () => {
 
   test("reach `trainyard serve` by one call", async () => {
     const { recorder, server } = await serve("trainyard", { "/reload_weights": ok });
-    await giveWeights(server, weights);
+    await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
       ["/reload_weights", { path: "/run/rollout_weights/3" }],
     ]);
@@ -70,15 +70,15 @@ describe("new weights", () => {
   test("are taken without a version by servers that know none", async () => {
     const { "/update_weight_version": _, "/weight_info": __, ...older } = vllm;
     const { server } = await serve("vllm", older);
-    await expect(giveWeights(server, weights)).resolves.toBeUndefined();
+    await expect(loadWeights(server, weights)).resolves.toBeUndefined();
     const { server: sglangServer } = await serve("sglang", { ...sglang, "/generate": drawnWith({}) });
-    await expect(giveWeights(sglangServer, weights)).resolves.toBeUndefined();
+    await expect(loadWeights(sglangServer, weights)).resolves.toBeUndefined();
   });
 
   test("of SGLang are named by what draws tokens, though the process that answers was not told", async () => {
     const versions = { weight_version: "default", weight_versions: [{ version: "a-3", start: 0, end: 1 }] };
     const { server } = await serve("sglang", { ...sglang, "/generate": drawnWith(versions) });
-    await expect(giveWeights(server, weights)).resolves.toBeUndefined();
+    await expect(loadWeights(server, weights)).resolves.toBeUndefined();
   });
 
   const refusals: readonly [string, ServerKind, Readonly<Record<string, Answer>>, RegExp][] = [
@@ -99,7 +99,7 @@ describe("new weights", () => {
       "a vLLM that another run gives weights",
       "vllm",
       { ...vllm, "/weight_info": { body: { weight_version: "b-9" } } },
-      /given version a-3 and names b-9/,
+      /got version a-3 and reports b-9/,
     ],
     [
       "an SGLang that cannot load them",
@@ -117,14 +117,14 @@ describe("new weights", () => {
       "an SGLang that another run gives weights",
       "sglang",
       { ...sglang, "/generate": drawnWith({ weight_version: "b-9" }) },
-      /given version a-3 and names b-9/,
+      /got version a-3 and reports b-9/,
     ],
     ["a server that wants another key", "trainyard", { "/reload_weights": { status: 401, body: "no" } }, /key/],
   ];
   for (const [name, kind, answers, message] of refusals) {
     test(`are refused in words for ${name}`, async () => {
       const { server } = await serve(kind, answers);
-      const giving = giveWeights(server, weights);
+      const giving = loadWeights(server, weights);
       await expect(giving).rejects.toThrow(UserError);
       await expect(giving).rejects.toThrow(message);
     });
@@ -132,7 +132,7 @@ describe("new weights", () => {
 
   test("that vLLM refuses leave it running on", async () => {
     const { recorder, server } = await serve("vllm", { ...vllm, "/collective_rpc": { status: 500, body: {} } });
-    await expect(giveWeights(server, weights)).rejects.toThrow(UserError);
+    await expect(loadWeights(server, weights)).rejects.toThrow(UserError);
     expect(recorder.calls.at(-1)?.path).toBe("/resume");
   });
 
@@ -142,7 +142,7 @@ describe("new weights", () => {
       ...vllm,
       "/reset_prefix_cache": () => ({ body: { success: ++asked > 2 } }),
     });
-    await giveWeights(server, weights);
+    await loadWeights(server, weights);
     expect(asked).toBe(3);
   });
 
@@ -150,14 +150,14 @@ describe("new weights", () => {
     const { recorder, server } = await serve("vllm", vllm);
     await recorder.close();
     open.pop();
-    await expect(giveWeights(server, weights)).rejects.toThrow(/\/pause.*does not answer: ECONNREFUSED/);
+    await expect(loadWeights(server, weights)).rejects.toThrow(/\/pause.*does not answer: ECONNREFUSED/);
   });
 });
 
 describe("what a server says of itself", () => {
   const info = { vllm_config: { model_config: { dtype: "torch.float32", logprobs_mode: "raw_logprobs" } } };
   const seeded = { dtype: "float32", enable_deterministic_inference: true };
-  const nothing = { dtype: null, logprobsMode: null, drawsBySeed: false };
+  const nothing = { dtype: null, logprobsMode: null, usesSeeds: false };
   const cases: readonly [string, ServerKind, Readonly<Record<string, Answer>>, Partial<ServerFacts>][] = [
     [
       "vLLM",
@@ -171,7 +171,7 @@ describe("what a server says of itself", () => {
       "SGLang that draws by seeds",
       "sglang",
       { "/server_info": { body: seeded } },
-      { dtype: "float32", drawsBySeed: true },
+      { dtype: "float32", usesSeeds: true },
     ],
     ["older SGLang", "sglang", { "/get_server_info": { body: { dtype: "float32" } } }, { dtype: "float32" }],
     ["`trainyard serve`", "trainyard", {}, {}],

@@ -1,9 +1,8 @@
 /**
- * The routes: which path is answered by what, who may call it, and every error as OpenAI's body.
+ * The routes: the endpoint of each path, authentication, and errors with OpenAI's error body.
  *
- * Paths under /v1, /tokenize, /detokenize and /reload_weights ask for the key if there is one; /health, /version and
- * /metrics never do. Fields of a request that mean nothing here are named in the header `x-trainyard-ignored`, and
- * said once in the log.
+ * Paths under /v1, /tokenize, /detokenize and /reload_weights need the API key if there is one; /health, /version and
+ * /metrics never do. Unknown fields of a request are named in the header `x-trainyard-ignored`, and once in the log.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { HttpBindings } from "@hono/node-server";
@@ -16,20 +15,20 @@ import { chatCompletions } from "./chat.ts";
 import { completions } from "./completions.ts";
 import { eventStream, limitStall } from "./event-stream.ts";
 import { show } from "./fields.ts";
-import { errorBody, Refusal, statusOf } from "./refusal.ts";
 import type { Reply } from "./reply.ts";
+import { errorBody, RequestError, statusOf } from "./request-error.ts";
 import type { Service } from "./service.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
 
 export type AppOptions = {
   readonly apiKey: string | null;
   readonly maxBodyBytes: number;
-  /** Origins that browsers may call from; none unless said. */
+  /** Origins that browsers may call from; none by default. */
   readonly allowedOrigins: readonly string[];
   /** Without a key, let programs on this machine replace the weights. */
   readonly allowsReload: boolean;
   readonly version: string;
-  /** The model as it was asked for on the command line. */
+  /** The model as it was given on the command line. */
   readonly root: string;
 };
 
@@ -44,7 +43,7 @@ export function createApp(service: Service, options: AppOptions): Hono<Env> {
   app.use(async (c, next) => {
     await next();
     const isRead = await discardBody(c.env.incoming);
-    if (service.gate.isStopping || !isRead) c.header("connection", "close");
+    if (service.limiter.isStopping || !isRead) c.header("connection", "close");
     if (!isStream(c.res)) limitStall(c.env.outgoing);
     service.metrics.countAnswer(
       c.req.method,
@@ -60,16 +59,18 @@ export function createApp(service: Service, options: AppOptions): Hono<Env> {
     });
     app.all(path, (c) => {
       c.header("allow", method);
-      throw new Refusal(405, `${c.req.method} ${path} is not there; use ${method}.`, { code: "method_not_allowed" });
+      throw new RequestError(405, `${c.req.method} ${path} does not exist; use ${method}.`, {
+        code: "method_not_allowed",
+      });
     });
   }
-  app.notFound((c) => toResponse(c, notThere(c.req.method, c.req.path)));
+  app.notFound((c) => toResponse(c, notFound(c.req.method, c.req.path)));
   app.onError((error, c) => toResponse(c, error));
   return app;
 }
 
 function routesOf(service: Service, options: AppOptions): Record<string, Route> {
-  const { model, metrics, names, gate } = service;
+  const { model, metrics, names, limiter } = service;
   const created = Math.floor(Date.now() / 1000);
   const card = (id: string) => ({
     id,
@@ -82,7 +83,7 @@ function routesOf(service: Service, options: AppOptions): Record<string, Route> 
   const post = (endpoint: (service: Service, body: JsonObject) => Reply): Route => ({
     method: "POST",
     answer: async (c) => {
-      gate.check();
+      limiter.check();
       const body = await readBody(c.env.incoming, options.maxBodyBytes);
       checkModel(service, body.model);
       return sendReply(c, endpoint(service, body));
@@ -108,7 +109,7 @@ function routesOf(service: Service, options: AppOptions): Record<string, Route> 
     "/tokenize": post(tokenize),
     "/detokenize": post(detokenize),
     "/reload_weights": { method: "POST", answer: (c) => reload(c, service, options) },
-    "/health": { method: "GET", isOpen: true, answer: (c) => c.body(null, gate.isStopping ? 503 : 200) },
+    "/health": { method: "GET", isOpen: true, answer: (c) => c.body(null, limiter.isStopping ? 503 : 200) },
     "/version": { method: "GET", isOpen: true, answer: (c) => c.json({ version: options.version }) },
     "/metrics": {
       method: "GET",
@@ -127,7 +128,7 @@ async function sendReply(c: Context<Env>, reply: Reply): Promise<Response> {
   return eventStream(c.env.outgoing, headers, (send) => stream(client, send));
 }
 
-/** New weights of the same shapes, from a folder on this machine, for a trainer that runs elsewhere. */
+/** Load new weights of the same shapes from a folder on this machine, for a trainer in another process. */
 async function reload(
   c: Context<Env>,
   service: Service,
@@ -135,9 +136,9 @@ async function reload(
 ): Promise<Response> {
   const isLocal = /^(127\.|::1$|::ffff:127\.)/.test(c.env.incoming.socket.remoteAddress ?? "");
   if (apiKey === null && !(allowsReload && isLocal)) {
-    throw new Refusal(
+    throw new RequestError(
       403,
-      "Weights are replaced only by those who have the key: start the server with `--api-key`, or with `--allow-reload` " +
+      "Replacing weights needs the API key: start the server with `--api-key`, or with `--allow-reload` " +
         "for programs on the same machine.",
       { code: "reload_not_allowed" },
     );
@@ -145,16 +146,16 @@ async function reload(
   const { path } = await readBody(c.env.incoming, maxBodyBytes);
   if (typeof path !== "string" || path === "") {
     const message = `\`path\` is ${path === undefined ? "missing" : show(path)}; it should be the folder of a checkpoint on the server.`;
-    throw new Refusal(400, message, { param: "path" });
+    throw new RequestError(400, message, { param: "path" });
   }
   const startedAt = performance.now();
-  await service.gate.alone(() => service.model.load(path));
+  await service.limiter.runExclusive(() => service.model.load(path));
   const seconds = (performance.now() - startedAt) / 1000;
   info(`New weights from ${path}, in use after ${seconds.toFixed(1)} s.`);
   return c.json({ path, seconds });
 }
 
-/** Both are hashed first, so that the comparison takes the same time whatever was sent. */
+/** Both keys are hashed first, so that the comparison takes the same time for any key. */
 function checkKey(header: string | undefined, apiKey: string | null): void {
   if (apiKey === null) return;
   const digest = (text: string) => createHash("sha256").update(text).digest();
@@ -162,48 +163,48 @@ function checkKey(header: string | undefined, apiKey: string | null): void {
   if (timingSafeEqual(digest(sent), digest(apiKey))) return;
   const found =
     header === undefined ? "There is no API key in this request" : "The API key is not the one of this server";
-  throw new Refusal(401, `${found}. Send it as Authorization: Bearer KEY.`, { code: "invalid_api_key" });
+  throw new RequestError(401, `${found}. Send it as Authorization: Bearer KEY.`, { code: "invalid_api_key" });
 }
 
 function checkModel({ names }: Service, model: unknown): void {
   if (model === undefined || model === null || names.some((name) => name === model)) return;
   if (typeof model !== "string") {
-    throw new Refusal(400, `\`model\` is ${show(model)}; it should be the name of a model.`, { param: "model" });
+    throw new RequestError(400, `\`model\` is ${show(model)}; it should be the name of a model.`, { param: "model" });
   }
-  throw new Refusal(404, `The model ${show(model)} is not there. This server has ${show(names[0])}.`, {
+  throw new RequestError(404, `The model ${show(model)} does not exist. This server has ${show(names[0])}.`, {
     param: "model",
     code: "model_not_found",
   });
 }
 
-function noEmbeddings(): Refusal {
+function noEmbeddings(): RequestError {
   const message =
     "This server has no embeddings: it serves a language model, which completes text (/v1/completions, /v1/chat/completions).";
-  return new Refusal(404, message, { code: "not_found" });
+  return new RequestError(404, message, { code: "not_found" });
 }
 
-function notThere(method: string, path: string): Refusal {
-  return new Refusal(404, `There is no ${method} ${path.slice(0, 200)} here.`, { code: "not_found" });
+function notFound(method: string, path: string): RequestError {
+  return new RequestError(404, `There is no ${method} ${path.slice(0, 200)} here.`, { code: "not_found" });
 }
 
 function toResponse(c: Context<Env>, error: unknown): Response {
   const status = statusOf(error);
   if (status === 429 || status === 503) c.header("retry-after", "1");
   if (status === 401) c.header("www-authenticate", "Bearer");
-  // Safe: hono's type is a list of the registered codes, and 499, the only other one here, is read by nobody.
+  // Safe: hono's type is a list of the registered codes, and 499, the only other one here, is never sent to a client.
   return c.json(errorBody(error), status as ContentfulStatusCode);
 }
 
-const told = new Set<string>();
+const logged = new Set<string>();
 
-/** Names of ignored fields, safe in a header; each is also said once in the log. */
+/** The names of ignored fields, safe in a header; each is also logged once. */
 function ignoredHeader(names: readonly string[]): Record<string, string> {
   if (names.length === 0) return {};
   const shown = names.slice(0, 20).map((name) => name.replace(/[^\w.[\]-]/g, "?").slice(0, 60));
   for (const name of shown) {
-    if (told.has(name) || told.size > 200) continue;
-    told.add(name);
-    info(`Requests have the field \`${name}\`, which means nothing here; it is ignored.`);
+    if (logged.has(name) || logged.size > 200) continue;
+    logged.add(name);
+    info(`Requests have the field \`${name}\`, which this server does not know; it is ignored.`);
   }
   return { "x-trainyard-ignored": shown.join(", ") };
 }
@@ -212,7 +213,7 @@ function isStream(response: Response): boolean {
   return response.headers.get("content-type")?.startsWith("text/event-stream") ?? false;
 }
 
-/** A route's own pattern: what clients write freely must not become a label. */
+/** The pattern of a route: the path as a client writes it must not become a label. */
 function labelOf(path: string, routes: Readonly<Record<string, Route>>): string {
   if (Object.hasOwn(routes, path)) return path;
   return path.startsWith("/v1/models/") ? "/v1/models/:id" : "other";

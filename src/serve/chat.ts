@@ -1,7 +1,7 @@
 /**
  * `POST /v1/chat/completions`: messages in, a message out, with tools, `logprobs` and streaming.
  *
- * Streamed and whole answers are made from the same events of the same reader, so that they say the same.
+ * Streamed and whole answers are made from the same events of the same reader, so that they are equal.
  */
 import * as z from "zod";
 import type { Completion, Sample, SampledToken } from "../rollout/request.ts";
@@ -9,12 +9,12 @@ import { closeTag, openTag, type ReplyEvent, ReplyReader } from "../text/tool-ca
 import { isObject, type JsonObject } from "./body.ts";
 import type { Send } from "./event-stream.ts";
 import { flag, parseFields, sharedFields, show, topCount, whole } from "./fields.ts";
-import { drawing, type Job, runJob, usageOf } from "./job.ts";
+import { type Job, runJob, samplingOf, usageOf } from "./job.ts";
 import { chatLogprobs, promptLogprobs, type TokenNames, tokenNames } from "./logprobs.ts";
 import { conversationFields, encodeConversation } from "./messages.ts";
 import { roomFor } from "./prompts.ts";
-import { Refusal } from "./refusal.ts";
 import { newId, type Reply, secondsNow } from "./reply.ts";
+import { RequestError } from "./request-error.ts";
 import { sampleText, wholeText } from "./sample-text.ts";
 import type { Service } from "./service.ts";
 
@@ -31,7 +31,7 @@ const schema = z.object({
 });
 type Fields = z.infer<typeof schema>;
 
-/** A checked request, with what its choices are made from. */
+/** A checked request with everything that its choices need. */
 type Plan = {
   readonly service: Service;
   readonly fields: Fields;
@@ -54,12 +54,12 @@ export function chatCompletions(service: Service, body: JsonObject): Reply {
 }
 
 function planOf(service: Service, fields: Fields, body: JsonObject): Plan {
-  const refuse = (param: string, message: string) => new Refusal(400, message, { param });
+  const refuse = (param: string, message: string) => new RequestError(400, message, { param });
   const format = fields.response_format?.type ?? "text";
   if (format !== "text")
     throw refuse(
       "response_format",
-      `\`response_format.type\` is ${show(format)}: answers cannot be held to a form here, only "text" can be asked for. Describe the form in the messages and check the answer.`,
+      `\`response_format.type\` is ${show(format)}: this server cannot force a format, only "text" is possible. Describe the form in the messages and check the answer.`,
     );
   if (fields.top_logprobs !== undefined && !fields.logprobs)
     throw refuse("top_logprobs", "`top_logprobs` is set, and `logprobs` is not. Set `logprobs` to true as well.");
@@ -68,7 +68,10 @@ function planOf(service: Service, fields: Fields, body: JsonObject): Plan {
   const maxTokens = fields.max_completion_tokens ?? fields.max_tokens;
   const maxTokensName = fields.max_completion_tokens === undefined ? "max_tokens" : "max_completion_tokens";
   if (maxTokens === 0)
-    throw refuse(maxTokensName, `\`${maxTokensName}\` is 0, which leaves nothing to answer; it should be at least 1.`);
+    throw refuse(
+      maxTokensName,
+      `\`${maxTokensName}\` is 0, which leaves no room for an answer; it should be at least 1.`,
+    );
   const hasTools = readToolChoice(fields) === "auto";
   const prompt = encodeConversation(service, fields, { body, hasTools });
   const room = roomFor(service, prompt, maxTokens, { prompt: "messages", maxTokens: maxTokensName });
@@ -78,11 +81,11 @@ function planOf(service: Service, fields: Fields, body: JsonObject): Plan {
       `\`min_tokens\` is ${fields.min_tokens}, and there is room for ${room} tokens. Lower it.`,
     );
   const job: Job = {
-    ...drawing(service, fields, {
+    ...samplingOf(service, fields, {
       topLogprobs: fields.logprobs ? (fields.top_logprobs ?? 0) : undefined,
-      // Where tags are special tokens, they would otherwise never be seen.
+      // Tags that are special tokens would otherwise be hidden.
       shown: hasTools ? [openTag, closeTag] : [],
-      stop: hasTools && !fields.parallel_tool_calls ? [closeTag] : [], // after one call there is no other
+      stop: hasTools && !fields.parallel_tool_calls ? [closeTag] : [], // end after the first call
     }),
     prompts: [prompt],
     maxNewTokens: [room],
@@ -93,9 +96,9 @@ function planOf(service: Service, fields: Fields, body: JsonObject): Plan {
   return { service, fields, job, names, hasTools, head };
 }
 
-/** Whether the model may call tools. A call can be hoped for, not forced: nothing holds the model to a grammar. */
+/** Whether the model may call tools. A call cannot be forced: there is no constrained decoding. */
 function readToolChoice({ tools = [], tool_choice: choice }: Fields): "none" | "auto" {
-  const refuse = (message: string) => new Refusal(400, message, { param: "tool_choice" });
+  const refuse = (message: string) => new RequestError(400, message, { param: "tool_choice" });
   if (choice === undefined) return tools.length > 0 ? "auto" : "none";
   if (choice === "none") return "none";
   if (choice !== "auto" && choice !== "required" && !(isObject(choice) && choice.type === "function"))
@@ -217,16 +220,16 @@ class StreamedChoice {
   push(token: SampledToken): void {
     this.#tokens.push(token);
     const text = this.#text.push(token.id);
-    this.#tell(this.#reader === null ? asEvents(text) : this.#reader.push(text));
+    this.#sendEvents(this.#reader === null ? asEvents(text) : this.#reader.push(text));
   }
 
   end(sample: Sample): void {
     const rest = this.#text.end(sample);
-    this.#tell(this.#reader === null ? asEvents(rest) : [...this.#reader.push(rest), ...this.#reader.end()]);
+    this.#sendEvents(this.#reader === null ? asEvents(rest) : [...this.#reader.push(rest), ...this.#reader.end()]);
     this.#sendDelta({}, endOf(sample, this.#hasCalls));
   }
 
-  #tell(events: readonly ReplyEvent[]): void {
+  #sendEvents(events: readonly ReplyEvent[]): void {
     for (const event of events) {
       if (event.kind === "text") this.#sendDelta({ content: event.text });
       else if (event.kind === "arguments") this.#sendCall(event.index, { function: { arguments: event.text } });

@@ -1,18 +1,18 @@
 /**
  * `POST /v1/completions`: text or token ids in, text out, with `echo`, `n`, `logprobs` and streaming.
  *
- * Streamed and whole answers are made from the same pieces, so that they say the same.
+ * Streamed and whole answers are made from the same pieces, so that they are equal.
  */
 import * as z from "zod";
 import type { Completion, PromptToken, Sample, SampledToken } from "../rollout/request.ts";
 import type { JsonObject } from "./body.ts";
 import type { Send } from "./event-stream.ts";
 import { flag, parseFields, sharedFields, text, topCount, whole } from "./fields.ts";
-import { drawing, type Job, runJob, usageOf } from "./job.ts";
+import { type Job, runJob, samplingOf, usageOf } from "./job.ts";
 import { CompletionLogprobs, promptLogprobs, type TokenNames, tokenNames } from "./logprobs.ts";
 import { type Prompt, parsePrompts, roomFor } from "./prompts.ts";
-import { Refusal } from "./refusal.ts";
 import { newId, type Reply, secondsNow } from "./reply.ts";
+import { RequestError } from "./request-error.ts";
 import { sampleText, wholeText } from "./sample-text.ts";
 import type { Service } from "./service.ts";
 
@@ -28,14 +28,14 @@ const schema = z.object({
 });
 type Fields = z.infer<typeof schema>;
 
-/** A checked request, with what its choices are made from. */
+/** A checked request with everything that its choices need. */
 type Plan = {
   readonly service: Service;
   readonly fields: Fields;
   readonly prompts: readonly Prompt[];
   readonly job: Job;
   readonly names: TokenNames;
-  /** Only the prompt is wanted (`echo` with `max_tokens` 0): a token is drawn, and left out. */
+  /** Only the prompt is wanted (`echo` with `max_tokens` 0): one token is sampled and dropped. */
   readonly isEchoOnly: boolean;
   readonly head: { readonly id: string; readonly created: number; readonly model: string };
 };
@@ -53,8 +53,9 @@ export function completions(service: Service, body: JsonObject): Reply {
 
 function planOf(service: Service, fields: Fields): Plan {
   const { echo, logprobs, stream: isStream, prompt_logprobs: ofPrompt } = fields;
-  const refuse = (param: string, message: string) => new Refusal(400, message, { param });
-  if (fields.suffix) throw refuse("suffix", "`suffix` cannot be used here: text cannot be filled in before it.");
+  const refuse = (param: string, message: string) => new RequestError(400, message, { param });
+  if (fields.suffix)
+    throw refuse("suffix", "`suffix` cannot be used here: this server cannot insert text before a suffix.");
   if (fields.best_of !== undefined && fields.best_of !== fields.n)
     throw refuse(
       "best_of",
@@ -63,7 +64,7 @@ function planOf(service: Service, fields: Fields): Plan {
   if (fields.max_tokens === 0 && !echo)
     throw refuse(
       "max_tokens",
-      "`max_tokens` is 0, which leaves nothing to answer; it should be at least 1, or `echo` true.",
+      "`max_tokens` is 0, which leaves no room for an answer; it should be at least 1, or `echo` true.",
     );
   if (isStream && ofPrompt !== undefined)
     throw refuse("prompt_logprobs", "`prompt_logprobs` cannot be streamed. Ask for it without `stream`.");
@@ -80,7 +81,7 @@ function planOf(service: Service, fields: Fields): Plan {
   const params = { prompt: "prompt", maxTokens: "max_tokens" };
   const wanted = [ofPrompt, echo ? logprobs : undefined].filter((count) => count !== undefined);
   const job: Job = {
-    ...drawing(service, fields, { topLogprobs: logprobs }),
+    ...samplingOf(service, fields, { topLogprobs: logprobs }),
     prompts: prompts.map(({ ids }) => ids),
     maxNewTokens: prompts.map(({ ids }) => roomFor(service, ids, maxTokens, params)),
     ...(wanted.length === 0 ? {} : { promptLogprobs: Math.max(...wanted) }),
@@ -100,7 +101,7 @@ async function answer(plan: Plan, client: AbortSignal): Promise<object> {
   return { ...head, object: "text_completion", choices, usage: usageOf(job, done) };
 }
 
-/** The token that was drawn only because something must be. */
+/** Without the token that had to be sampled although none was wanted. */
 function withoutSamples(completion: Completion): Completion {
   const empty = { ids: [], logprobs: [], top: [], finishReason: "length" as const, stopReason: null };
   return { ...completion, samples: completion.samples.map((sample) => ({ ...sample, ...empty })) };
@@ -134,7 +135,7 @@ function choiceOf(plan: Plan, completion: Completion, { sample, p }: { sample: S
   };
 }
 
-/** The prompt as it is echoed: a prompt of token ids as its text. */
+/** The text of the prompt for `echo`; token ids are decoded. */
 function promptText({ service, fields }: Plan, { ids, text }: Prompt): string {
   return text ?? service.tokenizer.decode(ids, { skipSpecialTokens: fields.skip_special_tokens });
 }
@@ -158,7 +159,7 @@ function endOf({ finishReason, stopReason }: Sample): object {
   return { finish_reason: finishReason, stop_reason: stopReason };
 }
 
-/** Send a chunk whenever text has become certain; log-probs and ids go with the text they belong to. */
+/** Send a chunk whenever more text is certain; log-probs and ids are sent with the text they belong to. */
 async function stream(plan: Plan, client: AbortSignal, send: Send): Promise<void> {
   const { service, fields, job, head } = plan;
   const usage = fields.stream_options?.include_usage ? { usage: null } : {};

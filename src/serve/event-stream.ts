@@ -1,13 +1,13 @@
 /**
- * Server-sent events with a bounded memory: a client that stops reading loses its connection, not the others' time.
+ * Server-sent events with bounded memory: a client that stops reading loses its connection and does not slow others down.
  *
- * Headers are sent with the first event, so that what is refused before it has its proper status. What goes wrong later
- * is an event with OpenAI's error body. Cancelling works both ways: a closed connection aborts the request's signal.
+ * Headers are sent with the first event, so that an earlier error has its own status. A later error is an event with
+ * OpenAI's error body. A closed connection aborts the request's signal.
  */
 import type { ServerResponse } from "node:http";
-import { errorBody } from "./refusal.ts";
+import { errorBody } from "./request-error.ts";
 
-/** Bytes that may wait for a client. At some 250 bytes per token this is thousands of tokens behind. */
+/** Bytes that may wait for a client. At about 250 bytes per token this is thousands of tokens. */
 const maxWaitingBytes = 1 << 20;
 
 export type Send = (data: object) => void;
@@ -37,7 +37,7 @@ export async function eventStream(
     queue.enqueue(encoder.encode(`data: ${line}\n\n`));
     if ((queue.desiredSize ?? 0) >= 0) return;
     isOver = true;
-    outgoing.destroy(); // it closes, and with it the request's signal aborts
+    outgoing.destroy(); // this also aborts the request's signal
   };
   const finish = () => {
     write("[DONE]");
@@ -47,15 +47,15 @@ export async function eventStream(
     limitStall(outgoing);
   };
   return new Promise((resolve, reject) => {
-    let isBegun = false;
+    let hasStarted = false;
     const send: Send = (data) => {
       write(JSON.stringify(data));
-      if (isBegun) return;
-      isBegun = true;
+      if (hasStarted) return;
+      hasStarted = true;
       resolve(new Response(body, { headers: { ...headers, ...eventHeaders } }));
     };
     produce(send).then(finish, (error) => {
-      if (!isBegun) return reject(error);
+      if (!hasStarted) return reject(error);
       write(JSON.stringify(errorBody(error)));
       finish();
     });
@@ -65,14 +65,14 @@ export async function eventStream(
 const eventHeaders = {
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache",
-  // As nginx reads it: pass events on as they come.
+  // For nginx: pass events on as they come.
   "x-accel-buffering": "no",
 };
 
-/** The rest of an answer must move: a connection that takes nothing for so long is closed. */
+/** A connection whose client reads nothing for this long is closed. */
 const stallMs = 60_000;
 
-/** Close the connection if the finished answer is not taken. */
+/** Close the connection if the client does not read the finished answer. */
 export function limitStall(outgoing: ServerResponse): void {
   if (!outgoing.writableFinished) outgoing.setTimeout(stallMs);
 }

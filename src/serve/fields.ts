@@ -1,14 +1,14 @@
 /**
  * The fields of a request that both completion endpoints share, and how a body is checked.
  *
- * `null` is the same as absent, as OpenAI's clients write it. A field that would change the answer and cannot be
- * honoured is refused; one that is not known is named in the answer's header, never dropped in silence.
+ * `null` is the same as absent, as in OpenAI's clients. A field that would change the answer and is not supported is an
+ * error; an unknown field is named in the answer's header, never ignored silently.
  */
 import * as z from "zod";
 import type { JsonObject } from "./body.ts";
-import { Refusal } from "./refusal.ts";
+import { RequestError } from "./request-error.ts";
 
-/** The most log-probs per place, and the most samples per prompt, that may be asked for (OpenAI's bounds). */
+/** The maximum number of log-probs per position and of samples per prompt (OpenAI's limits). */
 export const maxLogprobs = 20;
 const maxSamples = 128;
 
@@ -35,7 +35,7 @@ const above0 = (most: number) => {
   return z.number(words).gt(0, words).max(most, words);
 };
 
-/** How samples are drawn, ended and reported. */
+/** Sampling parameters, stop conditions, and what is reported. */
 export const sharedFields = {
   model: text.optional(),
   n: whole(1).max(maxSamples, `at most ${maxSamples}`).default(1),
@@ -67,7 +67,7 @@ export const sharedFields = {
   prompt_logprobs: topCount.optional(),
   return_token_ids: flag.default(false),
   return_tokens_as_token_ids: flag.default(false),
-  // Of no meaning here, and harmless: they never change an answer.
+  // Accepted without effect: they never change an answer.
   user: z.unknown().optional(),
   metadata: z.unknown().optional(),
   service_tier: z.unknown().optional(),
@@ -80,18 +80,18 @@ export type SharedFields = z.infer<typeof sharedSchema>;
 
 export { flag, text, topCount, whole };
 
-/** Fields that other servers honour and that would change the answer: why they are refused here. */
+/** Fields that other servers support and that would change the answer: what to do instead. */
 const refusedFields: Readonly<Record<string, string>> = {
-  suffix: "Text cannot be filled in before a suffix; leave it out.",
-  use_beam_search: "There is no beam search; ask for `n` samples with `logprobs` and choose among them.",
-  guided_json: "Answers cannot be held to a grammar; describe the form in the prompt and check the answer.",
-  guided_regex: "Answers cannot be held to a grammar; describe the form in the prompt and check the answer.",
-  guided_choice: "Answers cannot be held to a choice; name the choices in the prompt and check the answer.",
-  guided_grammar: "Answers cannot be held to a grammar; describe the form in the prompt and check the answer.",
-  structured_outputs: "Answers cannot be held to a grammar; describe the form in the prompt and check the answer.",
+  suffix: "This server cannot insert text before a suffix; leave it out.",
+  use_beam_search: "This server has no beam search; ask for `n` samples with `logprobs` and choose among them.",
+  guided_json: "This server cannot force a grammar; describe the format in the prompt and check the answer.",
+  guided_regex: "This server cannot force a grammar; describe the format in the prompt and check the answer.",
+  guided_choice: "This server cannot force a choice; name the choices in the prompt and check the answer.",
+  guided_grammar: "This server cannot force a grammar; describe the format in the prompt and check the answer.",
+  structured_outputs: "This server cannot force a grammar; describe the format in the prompt and check the answer.",
   allowed_token_ids: "Set the `logit_bias` of the other tokens to -100.",
   bad_words: "Set the `logit_bias` of their tokens to -100.",
-  truncate_prompt_tokens: "Prompts are never cut; send a shorter one.",
+  truncate_prompt_tokens: "Prompts are never truncated; send a shorter one.",
   prompt_embeds: "Prompts are texts or token ids.",
   functions: "It has been replaced by `tools`.",
   function_call: "It has been replaced by `tool_choice`.",
@@ -99,33 +99,33 @@ const refusedFields: Readonly<Record<string, string>> = {
   chat_template: "Templates are chosen when the server starts (`--chat-template`).",
 };
 
-/** A body, checked, and the names of the fields in it that mean nothing here. */
+/** A checked body, and the names of its unknown fields. */
 export type Parsed<T> = { readonly fields: T; readonly ignored: readonly string[] };
 
-/** Check a body against a schema; a 400 names the first field that does not fit. */
+/** Check a body against a schema; a 400 names the first field that is not valid. */
 export function parseFields<T extends z.ZodRawShape>(
   schema: z.ZodObject<T>,
   body: JsonObject,
 ): Parsed<z.infer<z.ZodObject<T>>> {
   const given = Object.entries(body).filter(([, value]) => value !== null);
   for (const [name, value] of given) {
-    const why =
+    const advice =
       Object.hasOwn(refusedFields, name) && !Object.hasOwn(schema.shape, name) ? refusedFields[name] : undefined;
-    const isIdle = value === false || value === "" || (Array.isArray(value) && value.length === 0);
-    if (why !== undefined && !isIdle)
-      throw new Refusal(400, `\`${name}\` cannot be used here. ${why}`, { param: name });
+    const isDefault = value === false || value === "" || (Array.isArray(value) && value.length === 0);
+    if (advice !== undefined && !isDefault)
+      throw new RequestError(400, `\`${name}\` cannot be used here. ${advice}`, { param: name });
   }
   const known = Object.fromEntries(given.filter(([name]) => Object.hasOwn(schema.shape, name)));
   const result = schema.safeParse(known);
-  if (!result.success) throw misfit(result.error, body);
+  if (!result.success) throw fieldError(result.error, body);
   const ignored = given
     .map(([name]) => name)
     .filter((name) => !Object.hasOwn(schema.shape, name) && !Object.hasOwn(refusedFields, name));
   return { fields: result.data, ignored };
 }
 
-/** Which field has which value, and what it should be. */
-function misfit(error: z.ZodError, body: JsonObject): Refusal {
+/** An error that names the field, its value, and what it should be. */
+function fieldError(error: z.ZodError, body: JsonObject): RequestError {
   const [issue] = error.issues;
   const path = issue?.path ?? [];
   let found: unknown = body;
@@ -135,14 +135,14 @@ function misfit(error: z.ZodError, body: JsonObject): Refusal {
     "",
   );
   const should = `it should be ${issue?.message ?? "something else"}.`;
-  return new Refusal(
+  return new RequestError(
     400,
     found === undefined ? `\`${param}\` is missing; ${should}` : `\`${param}\` is ${show(found)}; ${should}`,
     { param },
   );
 }
 
-/** A value as JSON, cut where it gets long. */
+/** A value as JSON; long ones are shortened. */
 export function show(value: unknown): string {
   const json = JSON.stringify(value) ?? String(value);
   return json.length <= 80 ? json : `${json.slice(0, 79)}…`;

@@ -1,18 +1,18 @@
 /**
- * One request's sampling: all of its prompts, drawn at once by the sampler, under one ticket of the gate.
+ * One request's sampling: all of its prompts are sampled together, under one permit of the limiter.
  *
  * Choices are numbered as OpenAI numbers them: all samples of the first prompt, then those of the second.
  */
 import type { Completion, Sample, SampledToken, Sampling } from "../rollout/request.ts";
 import type { SharedFields } from "./fields.ts";
 import { checkIds } from "./prompts.ts";
-import { ClientGone, Refusal } from "./refusal.ts";
+import { ClientGone, RequestError } from "./request-error.ts";
 import type { TextRules } from "./sample-text.ts";
 import type { Service } from "./service.ts";
 
 export type Job = {
   readonly prompts: readonly Int32Array[];
-  /** The most tokens to draw, for each prompt. */
+  /** The maximum number of new tokens, for each prompt. */
   readonly maxNewTokens: readonly number[];
   readonly n: number;
   readonly sampling: Omit<Sampling, "maxNewTokens">;
@@ -26,8 +26,8 @@ export type JobListener = {
   onSample?(choice: number, sample: Sample): void;
 };
 
-/** How tokens are drawn and shown, from the fields of a request. */
-export function drawing(
+/** The sampling parameters and text rules of a request. */
+export function samplingOf(
   service: Service,
   fields: SharedFields,
   {
@@ -39,7 +39,7 @@ export function drawing(
   const stopIds = [...checkIds(service, fields.stop_token_ids, "stop_token_ids")];
   const stops = [fields.stop ?? []].flat();
   for (const own of stop) {
-    // Stop texts are looked for in text without special tokens, so one that is a token is stopped at as such.
+    // Stop texts are searched in text without special tokens, so a stop text that is one token becomes a stop id.
     const ids = service.tokenizer.encode(own, { addSpecialTokens: false });
     if (ids.length === 1) stopIds.push(ids[0]!);
     else stops.push(own);
@@ -76,22 +76,22 @@ function biases(service: Service, given: Readonly<Record<string, number>>): Reco
   const wrong = Object.keys(given).find((key) => !/^\d{1,9}$/.test(key) || Number(key) >= vocabSize);
   if (wrong === undefined) return given;
   const message = `\`logit_bias\` has the key ${JSON.stringify(wrong.slice(0, 80))}; its keys are token ids from 0 to ${vocabSize - 1}.`;
-  throw new Refusal(400, message, { param: "logit_bias" });
+  throw new RequestError(400, message, { param: "logit_bias" });
 }
 
-/** Draw every sample of a job; one completion per prompt, in order. If one prompt cannot be sampled, none is. */
+/** Sample all prompts of a job; one completion per prompt, in order. If one prompt fails, the whole job fails. */
 export async function runJob(
   service: Service,
   job: Job,
   client: AbortSignal,
   listener: JobListener = {},
 ): Promise<Completion[]> {
-  const { gate, metrics, model } = service;
+  const { limiter, metrics, model } = service;
   const arrivedAt = performance.now();
-  const ticket = await gate.enter(job.prompts.length, client);
+  const permit = await limiter.acquire(job.prompts.length, client);
   const siblings = new AbortController();
-  const onEnd = () => siblings.abort(ticket.signal.reason);
-  ticket.signal.addEventListener("abort", onEnd, { once: true });
+  const onEnd = () => siblings.abort(permit.signal.reason);
+  permit.signal.addEventListener("abort", onEnd, { once: true });
   let isFirst = true;
   const sampleOne = (prompt: Int32Array, p: number): Promise<Completion> =>
     model.sample({
@@ -107,15 +107,15 @@ export async function runJob(
         listener.onToken?.(p * job.n + token.index, token);
       },
       onSample(sample) {
-        metrics.countEnding(sample.finishReason);
+        metrics.countFinished(sample.finishReason);
         listener.onSample?.(p * job.n + sample.index, sample);
       },
     });
   try {
-    ticket.signal.throwIfAborted();
-    const drawn = job.prompts.map(async (prompt, p) => sampleOne(prompt, p));
-    await Promise.all(drawn).catch((error) => siblings.abort(error));
-    const settled = await Promise.allSettled(drawn); // the ticket is held until nothing of the job runs any more
+    permit.signal.throwIfAborted();
+    const completions = job.prompts.map(async (prompt, p) => sampleOne(prompt, p));
+    await Promise.all(completions).catch((error) => siblings.abort(error));
+    const settled = await Promise.allSettled(completions); // the permit is held until no part of the job runs
     siblings.signal.throwIfAborted();
     metrics.endToEnd.observe((performance.now() - arrivedAt) / 1000);
     return settled.map((result) => {
@@ -123,11 +123,11 @@ export async function runJob(
       return result.value;
     });
   } catch (error) {
-    metrics.countEnding(error instanceof ClientGone || ticket.signal.aborted ? "abort" : "error");
+    metrics.countFinished(error instanceof ClientGone || permit.signal.aborted ? "abort" : "error");
     throw error;
   } finally {
-    ticket.signal.removeEventListener("abort", onEnd);
-    ticket.leave();
+    permit.signal.removeEventListener("abort", onEnd);
+    permit.release();
   }
 }
 
@@ -135,11 +135,11 @@ export async function runJob(
 export function usageOf(job: Job, completions: readonly Completion[]): object {
   const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
   const promptTokens = sum(job.prompts.map((prompt) => prompt.length));
-  const drawn = sum(completions.flatMap(({ samples }) => samples.map(({ ids }) => ids.length)));
+  const newTokens = sum(completions.flatMap(({ samples }) => samples.map(({ ids }) => ids.length)));
   return {
     prompt_tokens: promptTokens,
-    completion_tokens: drawn,
-    total_tokens: promptTokens + drawn,
+    completion_tokens: newTokens,
+    total_tokens: promptTokens + newTokens,
     prompt_tokens_details: { cached_tokens: sum(completions.map(({ cachedTokens }) => cachedTokens)) },
   };
 }

@@ -1,16 +1,17 @@
 /**
  * Log-probs in the forms of OpenAI's two endpoints and of vLLM's `prompt_logprobs`.
  *
- * JSON has no minus infinity, which is the log-prob of a token that was cut away: it is written as -9999, as vLLM does.
+ * JSON has no minus infinity, the log-prob of a token that top-k, top-p or min-p excluded: it is written as -9999, as in
+ * vLLM.
  */
 import type { PromptToken, TokenLogprob } from "../rollout/request.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
-/** How tokens are named: by their text, or as `token_id:42` where texts would be ambiguous. */
+/** The name of a token: its text, or `token_id:42` if texts would be ambiguous. */
 export type TokenNames = (id: number) => string;
 
-/** What is reported of one drawn token. */
-type Drawn = TokenLogprob & { readonly top: readonly TokenLogprob[] };
+/** One sampled token as it is reported. */
+type ReportedToken = TokenLogprob & { readonly top: readonly TokenLogprob[] };
 
 const leastLogprob = -9999;
 
@@ -21,17 +22,17 @@ export function tokenNames(tokenizer: Tokenizer, asIds: boolean): TokenNames {
 type ChatLogprob = { readonly token: string; readonly logprob: number; readonly bytes: readonly number[] | null };
 
 /** Chat completions: `logprobs.content`. */
-export function chatLogprobs(tokens: readonly Drawn[], names: TokenNames): object[] {
+export function chatLogprobs(tokens: readonly ReportedToken[], names: TokenNames): object[] {
   const one = ({ id, logprob }: TokenLogprob): ChatLogprob => {
     const token = names(id);
-    // A token that is a part of a character has no text of its own, and its bytes are not known here.
+    // A token that is part of a character has no text of its own, and its bytes are not known here.
     const bytes = token.includes("\ufffd") ? null : [...new TextEncoder().encode(token)];
     return { token, logprob: finite(logprob), bytes };
   };
   return tokens.map((token) => ({ ...one(token), top_logprobs: token.top.map(one) }));
 }
 
-/** Completions: four lists with one entry per token, and where each token's text begins. */
+/** Completions: four lists with one entry per token, including where each token's text starts. */
 export class CompletionLogprobs {
   readonly #names: TokenNames;
   #offset = 0;
@@ -40,8 +41,8 @@ export class CompletionLogprobs {
     this.#names = names;
   }
 
-  /** The lists for the next tokens; `null` is a first token, which nothing predicts. */
-  next(tokens: readonly (Drawn | { readonly id: number; readonly logprob: null })[]): object {
+  /** The lists for the next tokens; the log-prob of the first token of a prompt is null. */
+  next(tokens: readonly (ReportedToken | { readonly id: number; readonly logprob: null })[]): object {
     const texts = tokens.map(({ id }) => this.#names(id));
     const offsets = texts.map((text) => {
       const offset = this.#offset;
@@ -56,14 +57,14 @@ export class CompletionLogprobs {
     };
   }
 
-  /** The likeliest tokens, and the drawn one if it is not among them. */
-  #top(token: Drawn): Record<string, number> {
+  /** The likeliest tokens, and the sampled one if it is not among them. */
+  #top(token: ReportedToken): Record<string, number> {
     const all = token.top.some(({ id }) => id === token.id) ? token.top : [...token.top, token];
     return Object.fromEntries(all.map(({ id, logprob }) => [this.#names(id), finite(logprob)]));
   }
 }
 
-/** vLLM's `prompt_logprobs`: per prompt token an object from token ids to what is known of them, null for the first. */
+/** vLLM's `prompt_logprobs`: for each prompt token an object from token ids to their log-prob, rank and text; null for the first. */
 export function promptLogprobs(tokens: readonly (PromptToken | null)[], tokenizer: Tokenizer): (object | null)[] {
   return tokens.map((token) => {
     if (token === null) return null;

@@ -1,8 +1,8 @@
 /**
- * A conversation of a chat request, checked and made into token ids by the model's chat template.
+ * The conversation of a chat request: checked, and turned into token ids by the model's chat template.
  *
- * Templates drop in silence what they do not know, so what a template has no place for is refused here: parts that are
- * not text, and tools where the template never mentions them.
+ * Templates ignore silently what they do not support, so this is an error here: parts that are not text, and tools if
+ * the template does not use them.
  */
 import * as z from "zod";
 import { type ChatOptions, type Message, renderChat } from "../text/chat-template.ts";
@@ -11,7 +11,7 @@ import { messageOf, UserError } from "../util/errors.ts";
 import type { JsonObject } from "./body.ts";
 import { flag, show } from "./fields.ts";
 import { encodeText } from "./prompts.ts";
-import { Refusal } from "./refusal.ts";
+import { RequestError } from "./request-error.ts";
 import type { Service } from "./service.ts";
 
 const roles = ["system", "developer", "user", "assistant", "tool"] as const;
@@ -48,7 +48,7 @@ const message = z.looseObject(
 
 const tool = z.looseObject(
   {
-    type: z.literal("function", '"function", the only kind of tool there is here'),
+    type: z.literal("function", '"function", the only supported kind of tool'),
     function: z.looseObject(
       {
         name: z
@@ -75,7 +75,7 @@ export const conversationFields = {
 const conversation = z.object(conversationFields);
 type Conversation = z.infer<typeof conversation>;
 
-/** The token ids of a conversation; `body` is the request as it came, for tools are shown to the model as written. */
+/** The token ids of a conversation; `body` is the original request, because the model gets tools as they were written. */
 export function encodeConversation(
   service: Service,
   fields: Conversation,
@@ -84,7 +84,7 @@ export function encodeConversation(
   const { tokenizer, chatTemplate } = service;
   const template = chatTemplate ?? (hasTools ? tokenizer.toolTemplate : null) ?? tokenizer.chatTemplate;
   if (template === null) {
-    throw new Refusal(
+    throw new RequestError(
       400,
       "This model has no chat template, so messages cannot be turned into a prompt. Use /v1/completions, or start the " +
         "server with `--chat-template FILE`.",
@@ -92,8 +92,8 @@ export function encodeConversation(
     );
   }
   if (hasTools && !template.includes("tools")) {
-    const reason = "The chat template of this model has no place for tools. Leave `tools` out, or use another model.";
-    throw new Refusal(400, reason, { param: "tools" });
+    const reason = "The chat template of this model does not support tools. Leave `tools` out, or use another model.";
+    throw new RequestError(400, reason, { param: "tools" });
   }
   const options: ChatOptions = {
     template,
@@ -114,11 +114,11 @@ function readMessage(given: Given, param: string, template: string): Message {
   const hasCalls = calls != null && calls.length > 0;
   if (content == null && role !== "assistant") {
     const reason = `\`${param}.content\` is missing; a message of the role "${role}" needs one.`;
-    throw new Refusal(400, reason, { param: `${param}.content` });
+    throw new RequestError(400, reason, { param: `${param}.content` });
   }
   return {
     ...Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== null)),
-    // OpenAI's newer name for the same thing; a template that does not know it would leave the message out.
+    // OpenAI's newer name for the same role; a template that does not know it would drop the message.
     role: role === "developer" && !template.includes("developer") ? "system" : role,
     content:
       typeof content === "string"
@@ -130,10 +130,12 @@ function readMessage(given: Given, param: string, template: string): Message {
 
 function textOf(part: JsonObject, param: string): string {
   if (part.type === "text" && typeof part.text === "string") return part.text;
-  throw new Refusal(400, `\`${param}\` is ${show(part)}; this model reads only parts of the type "text".`, { param });
+  throw new RequestError(400, `\`${param}\` is ${show(part)}; this model reads only parts of the type "text".`, {
+    param,
+  });
 }
 
-/** Templates write arguments out as JSON themselves, so that the text OpenAI's clients send is made an object again. */
+/** Templates write arguments as JSON themselves, so the text that OpenAI's clients send is parsed into an object. */
 function readCall(given: z.infer<typeof call>, place: string): JsonObject {
   const { arguments: written } = given.function;
   if (typeof written !== "string") return given;
@@ -141,23 +143,23 @@ function readCall(given: z.infer<typeof call>, place: string): JsonObject {
   try {
     return { ...given, function: { ...given.function, arguments: written.trim() === "" ? {} : JSON.parse(written) } };
   } catch (error) {
-    throw new Refusal(400, `\`${param}\` is ${show(written)}, which is not JSON: ${messageOf(error)}.`, {
+    throw new RequestError(400, `\`${param}\` is ${show(written)}, which is not JSON: ${messageOf(error)}.`, {
       param,
       cause: error,
     });
   }
 }
 
-/** What goes wrong in a template is about the conversation; its messages are told without this machine's paths. */
+/** An error of the template is about the conversation; the message does not contain paths of this machine. */
 function render({ tokenizer }: Service, messages: readonly Message[], options: ChatOptions): string {
   try {
     return renderChat(tokenizer, messages, options);
   } catch (error) {
     if (!(error instanceof UserError)) throw error;
     const { cause } = error;
-    if (!(cause instanceof Error)) throw new Refusal(400, error.message, { param: "messages", cause: error });
+    if (!(cause instanceof Error)) throw new RequestError(400, error.message, { param: "messages", cause: error });
     const verb = cause instanceof TemplateRaised ? "refuses" : "cannot be applied to";
     const message = `The model's chat template ${verb} this conversation: ${cause.message}`;
-    throw new Refusal(400, message, { param: "messages", cause: error });
+    throw new RequestError(400, message, { param: "messages", cause: error });
   }
 }

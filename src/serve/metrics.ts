@@ -1,7 +1,7 @@
 /**
- * What the server counts, as Prometheus text. Names are vLLM's with `trainyard:` in the place of `vllm:`.
+ * The metrics of the server as Prometheus text. Names are vLLM's with `trainyard:` instead of `vllm:`.
  *
- * Gauges and token counts are the sampler's own; requests, endings and durations are counted here.
+ * Gauges and token counts come from the sampler; requests, finish reasons and durations are counted here.
  */
 import type { SamplerStats } from "../rollout/request.ts";
 
@@ -35,23 +35,23 @@ class Histogram {
   }
 }
 
-export type Ending = "stop" | "length" | "abort" | "error";
+export type FinishedReason = "stop" | "length" | "abort" | "error";
 
 export class Metrics {
   readonly timeToFirstToken = new Histogram();
   readonly endToEnd = new Histogram();
   readonly #answers = new Map<string, number>();
-  readonly #endings = new Map<Ending, number>();
+  readonly #finished = new Map<FinishedReason, number>();
 
-  /** Count an HTTP answer; `handler` is the route, never the path as the client wrote it. */
+  /** Count an HTTP answer; `handler` is the route, never the path of the client. */
   countAnswer(method: string, handler: string, status: number): void {
     const labels = `handler="${escapeLabel(handler)}",method="${escapeLabel(method)}",status="${status}"`;
     this.#answers.set(labels, (this.#answers.get(labels) ?? 0) + 1);
   }
 
   /** Count how a sample ended. */
-  countEnding(ending: Ending): void {
-    this.#endings.set(ending, (this.#endings.get(ending) ?? 0) + 1);
+  countFinished(reason: FinishedReason): void {
+    this.#finished.set(reason, (this.#finished.get(reason) ?? 0) + 1);
   }
 
   /** The text of `/metrics`. */
@@ -61,17 +61,17 @@ export class Metrics {
     const usage = stats.cacheTokens === 0 ? 0 : stats.cachedTokens / stats.cacheTokens;
     const rows: readonly (readonly [name: string, kind: string, help: string, lines: (name: string) => string[]])[] = [
       ["num_requests_running", "gauge", "Sequences that are being decoded.", one(stats.running)],
-      ["num_requests_waiting", "gauge", "Sequences that wait for their turn.", one(stats.waiting)],
-      ["kv_cache_usage_perc", "gauge", "Used part of the key-value cache, from 0 to 1.", one(usage)],
-      ["num_preemptions_total", "counter", "Sequences computed again for want of cache.", one(stats.preemptions)],
+      ["num_requests_waiting", "gauge", "Sequences that are waiting.", one(stats.waiting)],
+      ["kv_cache_usage_perc", "gauge", "Used share of the key-value cache, from 0 to 1.", one(usage)],
+      ["num_preemptions_total", "counter", "Sequences that were preempted for lack of cache.", one(stats.preemptions)],
       ["prompt_tokens_total", "counter", "Prompt tokens.", one(stats.promptTokens)],
       ["prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.", one(stats.reusedTokens)],
-      ["generation_tokens_total", "counter", "Tokens drawn.", one(stats.generatedTokens)],
+      ["generation_tokens_total", "counter", "Sampled tokens.", one(stats.generatedTokens)],
       [
         "request_success_total",
         "counter",
-        "Samples by how they ended.",
-        (name) => [...this.#endings].map(([ending, n]) => `${name}{${model},finished_reason="${ending}"} ${n}`),
+        "Samples by finish reason.",
+        (name) => [...this.#finished].map(([reason, n]) => `${name}{${model},finished_reason="${reason}"} ${n}`),
       ],
       [
         "http_requests_total",

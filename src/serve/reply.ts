@@ -1,13 +1,13 @@
-/** What an endpoint answers with, before it is known to HTTP. */
+/** The answer of an endpoint, independent of HTTP. */
 import { randomUUID } from "node:crypto";
 import type { Send } from "./event-stream.ts";
 
 /** An answer as one object, or event by event. */
 export type Reply = {
-  /** Fields of the request that mean nothing here. */
+  /** Unknown fields of the request. */
   readonly ignored: readonly string[];
   whole(client: AbortSignal): Promise<object>;
-  /** There when the request asks for a stream. */
+  /** Set if the request asks for a stream. */
   stream?(client: AbortSignal, send: Send): Promise<void>;
 };
 

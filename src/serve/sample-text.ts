@@ -1,9 +1,9 @@
 /**
- * The text of a sample, from its tokens as they are drawn: what is given out is final.
+ * The text of a sample, from its tokens as they are sampled. Text that was returned is final.
  *
- * The sampler decides where a sample ends; here that end is kept out of the text: a token that ends it, and a stop text
- * together with what its last token has behind it. Held back are a token that may be the last, and characters that may
- * be the beginning of a stop text. The law: the pieces, joined, do not depend on when they were asked for.
+ * The sampler decides where a sample ends. Here the end is removed from the text: a token that ends it, and a stop text
+ * with the rest of its last token. A token that may be the last, and characters that may be the beginning of a stop text,
+ * are held back. The law: the joined pieces do not depend on how the tokens were pushed.
  */
 import type { Sample } from "../rollout/request.ts";
 import { overlap, streamDecoder } from "../text/stream.ts";
@@ -11,19 +11,19 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 
 export type TextRules = {
   readonly skipSpecialTokens: boolean;
-  /** Texts of special tokens that are shown all the same, such as `<tool_call>`. */
+  /** Special tokens that are shown nevertheless, such as `<tool_call>`. */
   readonly shown: readonly string[];
   readonly stop: readonly string[];
   /** Tokens that may end a sample. */
   readonly endIds: ReadonlySet<number>;
-  /** Leave what ended the sample in the text. */
+  /** Keep the stop text or token in the text. */
   readonly includesStop: boolean;
 };
 
 export type SampleText = {
-  /** The text that this token makes certain. */
+  /** The text that became certain with this token. */
   push(id: number): string;
-  /** The rest, now that it is known how the sample ended. */
+  /** The rest, when it is known how the sample ended. */
   end(sample: Pick<Sample, "finishReason" | "stopReason">): string;
 };
 
@@ -32,7 +32,7 @@ export function sampleText(tokenizer: Tokenizer, rules: TextRules): SampleText {
   const isHidden = (id: number) => tokenizer.isSpecial(id) && !rules.shown.includes(tokenizer.pieceOf(id) ?? "");
   const decoder = streamDecoder({ ...tokenizer, isSpecial: isHidden }, rules);
   let held = "";
-  let passed = 0; // where to look for stop texts in `held`: those that begin before did not end the sample
+  let passed = 0; // where to search for stop texts in `held`: those that start before did not end the sample
   let lastId: number | null = null;
   const takeLast = () => {
     if (lastId !== null) held += decoder.push(lastId);
@@ -41,7 +41,7 @@ export function sampleText(tokenizer: Tokenizer, rules: TextRules): SampleText {
   const findStop = () => Math.min(...rules.stop.map((stop) => held.indexOf(stop, passed) >>> 0)); // -1 becomes 2^32 - 1
   return {
     push(id) {
-      for (let at = findStop(); at < held.length; at = findStop()) passed = at + 1; // the sample went on
+      for (let at = findStop(); at < held.length; at = findStop()) passed = at + 1; // the sample continued
       takeLast();
       if (rules.endIds.has(id)) lastId = id;
       else held += decoder.push(id);

@@ -1,8 +1,8 @@
 /**
- * The running server: listens, and stops in an orderly way.
+ * The running server: it listens, and it can be stopped.
  *
- * Stopping: what comes is refused with 503, what is under way goes on until it is done or the deadline has passed, then
- * connections are closed. It does not own the model; whoever opened that closes it afterwards.
+ * When it stops, new requests get a 503, running requests continue until they are done or the deadline is over, and then
+ * connections are closed. The server does not own the model: the caller that opened it closes it afterwards.
  */
 import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
@@ -10,16 +10,16 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import { messageOf } from "../util/errors.ts";
 import { listen } from "../util/listen.ts";
 import { type AppOptions, createApp } from "./app.ts";
-import { Gate, type GateLimits } from "./gate.ts";
 import { Metrics } from "./metrics.ts";
-import { errorBody, Refusal } from "./refusal.ts";
-import type { ServedModel } from "./sampler.ts";
+import { errorBody, RequestError } from "./request-error.ts";
+import { RequestLimiter, type RequestLimits } from "./request-limiter.ts";
+import type { ServedModel } from "./served-model.ts";
 import type { Service } from "./service.ts";
 
 export type ServerOptions = AppOptions &
-  GateLimits & {
+  RequestLimits & {
     readonly host: string;
-    /** 0 for any that is free. */
+    /** 0 for any free port. */
     readonly port: number;
     readonly names: Service["names"];
     readonly maxLength: number;
@@ -28,41 +28,41 @@ export type ServerOptions = AppOptions &
 
 export type RunningServer = {
   readonly port: number;
-  /** Where it is, without a path. */
+  /** Its address, without a path. */
   readonly url: string;
-  /** Let requests under way end, for so long; then stop. */
+  /** Let running requests end until the deadline, then stop. */
   stop(deadlineMs: number): Promise<void>;
 };
 
-/** How long clients may take to fetch the ends of their answers once everything else is done. */
+/** How long clients may take to read the ends of their answers when everything else is done. */
 const lingerMs = 2000;
 
-/** Start to serve a model. */
+/** Start a server for a model. */
 export async function startServer(
   model: ServedModel,
   tokenizer: Tokenizer,
   options: ServerOptions,
 ): Promise<RunningServer> {
   const { names, maxLength, chatTemplate, host } = options;
-  const gate = new Gate(options);
-  const app = createApp({ model, tokenizer, names, maxLength, chatTemplate, gate, metrics: new Metrics() }, options);
+  const limiter = new RequestLimiter(options);
+  const app = createApp({ model, tokenizer, names, maxLength, chatTemplate, limiter, metrics: new Metrics() }, options);
   const listener = getRequestListener((request, env) => app.fetch(request, env), {
     overrideGlobalObjects: false,
     errorHandler: (error) => {
-      const refusal = new Refusal(400, `The request cannot be read: ${messageOf(error)}.`);
+      const refusal = new RequestError(400, `The request cannot be read: ${messageOf(error)}.`);
       return Response.json(errorBody(refusal), { status: 400 });
     },
   });
-  // Longer than the pools of usual clients keep a connection, so that none is closed under a request.
+  // Longer than the connection pools of usual clients keep a connection, so that none is closed during a request.
   const server = createServer({ keepAliveTimeout: 75_000 }, (incoming, outgoing) => void listener(incoming, outgoing));
   const port = await listen(server, options.host, options.port);
   return {
     port,
     url: `http://${host.includes(":") ? `[${host}]` : host}:${port}`,
     async stop(deadlineMs) {
-      await gate.stop(deadlineMs);
+      await limiter.stop(deadlineMs);
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      const idle = setInterval(() => server.closeIdleConnections(), 20); // as each gets the end of its answer
+      const idle = setInterval(() => server.closeIdleConnections(), 20); // each connection when its client has read the answer
       const linger = setTimeout(() => server.closeAllConnections(), lingerMs);
       await closed;
       clearInterval(idle);

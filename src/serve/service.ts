@@ -1,18 +1,18 @@
-/** What every endpoint works with: the model, its tokenizer, and the parts of the server that are shared. */
+/** What all endpoints share: the model, its tokenizer, the request limiter and the metrics. */
 import type { Tokenizer } from "../text/tokenizer.ts";
-import type { Gate } from "./gate.ts";
 import type { Metrics } from "./metrics.ts";
-import type { ServedModel } from "./sampler.ts";
+import type { RequestLimiter } from "./request-limiter.ts";
+import type { ServedModel } from "./served-model.ts";
 
 export type Service = {
   readonly model: ServedModel;
   readonly tokenizer: Tokenizer;
-  /** The names the model answers to; the first is the one it gives. */
+  /** The names of the model; answers contain the first one. */
   readonly names: readonly [string, ...string[]];
   /** Tokens of prompt and answer together. */
   readonly maxLength: number;
-  /** A chat template in the place of the tokenizer's own. */
+  /** A chat template that replaces the tokenizer's own. */
   readonly chatTemplate: string | null;
-  readonly gate: Gate;
+  readonly limiter: RequestLimiter;
   readonly metrics: Metrics;
 };

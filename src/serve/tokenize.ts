@@ -4,8 +4,8 @@ import type { JsonObject } from "./body.ts";
 import { flag, parseFields, text } from "./fields.ts";
 import { conversationFields, encodeConversation } from "./messages.ts";
 import { checkIds, encodeText } from "./prompts.ts";
-import { Refusal } from "./refusal.ts";
 import type { Reply } from "./reply.ts";
+import { RequestError } from "./request-error.ts";
 import type { Service } from "./service.ts";
 
 const shared = { model: text.optional(), add_special_tokens: flag.optional(), return_token_strs: flag.default(false) };
@@ -35,9 +35,13 @@ function ofText(service: Service, body: JsonObject): Tokens {
 function ofChat(service: Service, body: JsonObject): Tokens {
   const { fields, ignored } = parseFields(chatSchema, body);
   if (fields.add_special_tokens)
-    throw new Refusal(400, "`add_special_tokens` is for texts: a chat template writes them itself. Leave it out.", {
-      param: "add_special_tokens",
-    });
+    throw new RequestError(
+      400,
+      "`add_special_tokens` is for texts: a chat template writes them itself. Leave it out.",
+      {
+        param: "add_special_tokens",
+      },
+    );
   const ids = encodeConversation(service, fields, { body, hasTools: (fields.tools?.length ?? 0) > 0 });
   return { ids, ignored, hasNames: fields.return_token_strs };
 }

@@ -4,8 +4,6 @@
  * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The
  * first micro-batch after a step overwrites the gradient and the others add to it, so no pass clears it.
  */
-import { stat } from "node:fs/promises";
-import { join } from "node:path";
 import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { loadParameters, saveParameters } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
@@ -13,7 +11,6 @@ import { DEFAULT_SEQUENCES, Sampler } from "../../rollout/sampler.ts";
 import { clipFactor } from "../../runtime/optimizer.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
-import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import { thisMachine } from "../../util/machine.ts";
 import type {
@@ -30,6 +27,9 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { exclusive } from "../exclusive.ts";
+import { idleStats } from "../idle-stats.ts";
+import { openSamplingTokenizer } from "../sampling-tokenizer.ts";
 import { EmbeddedDecoder } from "./decoder.ts";
 import { cacheBytesPerToken } from "./kv-cache.ts";
 import type { Layout } from "./layout.ts";
@@ -57,10 +57,10 @@ export class EmbeddedModel implements Model {
   readonly #programs: ProgramCache;
   readonly #rotations: RotationCache;
   #sampler: Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> | null = null;
-  #stats: () => SamplerStats = () => idle;
+  #stats: () => SamplerStats = () => idleStats;
   #weights: Promise<Group> | null = null;
   #gradients: Promise<Group> | null = null;
-  #queue: Promise<unknown> = Promise.resolve();
+  readonly #exclusive = exclusive();
   /** Optimizer steps taken. */
   #steps = 0;
   #hasGradient = false;
@@ -219,25 +219,19 @@ export class EmbeddedModel implements Model {
 
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
-    if (config.head !== "lm") throw new UserError(`The model cannot generate: it has a ${config.head} head.`);
+    const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
     const most =
       (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
     const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
     const cacheBytes = Math.min(bytes, most * cacheBytesPerToken(config));
-    const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
-      () => true,
-      () => false,
-    );
-    const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
-    const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
     const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });
     const sampler = new Sampler({
       decoder,
       tokenizer,
       limits,
-      eosIds: tokenizer?.eosIds ?? own,
+      eosIds,
       maxLength: config.maxPositions,
-      exclusive: (work) => this.#exclusive(work),
+      exclusive: this.#exclusive,
     });
     this.#stats = () => sampler.stats();
     return { sampler, decoder };
@@ -325,26 +319,7 @@ export class EmbeddedModel implements Model {
     for (const name of this.#parts.vectors.trainedNames) this.gradient(name).fill(0);
     this.#hasGradient = true;
   }
-
-  /** Run after all earlier calls, whether they succeeded or not. */
-  #exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work);
-    this.#queue = result.catch(() => undefined);
-    return result;
-  }
 }
 
 /** The default limit of keys and values; memory is used as tokens come. */
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
-
-const idle: SamplerStats = {
-  running: 0,
-  waiting: 0,
-  cachedTokens: 0,
-  cacheTokens: 0,
-  promptTokens: 0,
-  reusedTokens: 0,
-  generatedTokens: 0,
-  finishedSamples: 0,
-  preemptions: 0,
-};

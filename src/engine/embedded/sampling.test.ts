@@ -11,7 +11,7 @@ import { div, mul, neg, sum } from "../../graph/ops.ts";
 import { parameterSpecs, positionRegime, positionsOf, readConfig } from "../../models/config.ts";
 import { createModel } from "../../models/create.ts";
 import { loadParameters } from "../../models/weights.ts";
-import { CHUNK } from "../../rollout/plan.ts";
+import { PREFILL_CHUNK } from "../../rollout/plan.ts";
 import type { Completion, Sample, SampleRequest, SamplerLimits } from "../../rollout/request.ts";
 import { Sampler } from "../../rollout/sampler.ts";
 import { Runtime } from "../../runtime/runtime.ts";
@@ -294,7 +294,7 @@ describe("with a long context", () => {
 
   test("a prompt that is read in chunks gives what `forward` says, alone and beside others", async () => {
     await withModel(longContext, {}, async (model) => {
-      const requests = [CHUNK + 1, 2 * CHUNK + 100, CHUNK - 1, 30].map((length, key) =>
+      const requests = [PREFILL_CHUNK + 1, 2 * PREFILL_CHUNK + 100, PREFILL_CHUNK - 1, 30].map((length, key) =>
         tokens(promptOf(length, key, 89), 8, key),
       );
       const samples = await atOnce(model, requests);

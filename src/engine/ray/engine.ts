@@ -1,9 +1,9 @@
 /**
- * The Ray engine: models on PyTorch, divided among workers that Ray places. The workers, and the cluster if there is
- * none, start with the first model. All models of an engine share its workers.
+ * The Ray engine: PyTorch models, sharded over workers that Ray places. The workers, and a cluster if there is none,
+ * start with the first model. All models of an engine share its workers.
  *
- * A group that has lost a worker is lost as a whole (`EngineLost`): close the engine, open another, go on from a
- * checkpoint.
+ * When a worker is lost, the whole group is lost (`EngineLost`): close the engine, open another one, and continue from
+ * a checkpoint.
  */
 import { resolve } from "node:path";
 import * as z from "zod";
@@ -21,30 +21,30 @@ import { placeServers } from "./vllm.ts";
 export type RayEngineOptions = PythonOptions & {
   readonly nodes?: number;
   readonly workersPerNode?: number;
-  /** On `cpu`, workers talk over gloo and no GPU is asked for. */
+  /** On `cpu`, workers communicate over gloo and need no GPU. */
   readonly device?: "cpu" | "cuda";
-  /** Processors of each worker, and of each server that has a place of its own. */
+  /** CPUs of each worker, and of each server that has resources of its own. */
   readonly cpusPerWorker?: number;
-  /** Servers that will have a place of their own, for which there is to be room in a cluster that is started here. */
+  /** Servers with resources of their own: a cluster that is started here reserves room for them. */
   readonly servers?: number;
-  /** A cluster to join: an address, or `auto`. Absent, one is started here, unless RAY_ADDRESS names one. */
+  /** A cluster to join: an address, or `auto`. Without one, RAY_ADDRESS names it, or a cluster is started here. */
   readonly address?: string;
   /** Further arguments of `ray.init`, such as `num_cpus` and `runtime_env`. */
   readonly init?: Readonly<Record<string, unknown>>;
-  /** Environment variables of the workers, over the defaults. */
+  /** Environment variables of the workers; they override the defaults. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Its workers take the place of others that were lost: where there is no room for them yet, wait for it. */
+  /** Its workers replace others that were lost: wait until the cluster has room for them. */
   readonly isReplacing?: boolean;
   readonly startMs?: number;
   readonly collectiveMs?: number;
   readonly silenceMs?: number;
-  /** An interpreter that has vLLM, under the same path on every node; the workers' own if absent. */
+  /** A Python that has vLLM, under the same path on every node; the workers' own Python by default. */
   readonly vllmPython?: string;
-  /** Threads of the controller's own arithmetic. */
+  /** Threads of the controller's own computations. */
   readonly threads?: number;
 };
 
-/** verl's defaults for its workers (constants_ppo.py), where they concern what runs here. */
+/** verl's defaults for its workers (constants_ppo.py), as far as they apply here. */
 export const defaultEnv: Readonly<Record<string, string>> = {
   TOKENIZERS_PARALLELISM: "true",
   NCCL_DEBUG: "WARN",
@@ -74,24 +74,24 @@ export class RayEngine implements Engine {
     this.#losses = new LossGradients(this.#runtime);
   }
 
-  /** Load a Hugging Face folder, which every worker must see under the same path. */
+  /** Load a Hugging Face folder; every worker must have it under the same path. */
   async open(spec: ModelSpec): Promise<RayModel> {
     const { folder, tokenizerFolder = folder, head, seed = 0, sampler: limits = {}, sharding } = spec;
     const read = await readAnyConfig(folder);
     const shim = await this.#group();
     const model = this.#models++;
-    const call = (verb: string, message: object) =>
+    const call = (method: string, message: object) =>
       shim.call(
-        verb,
+        method,
         shim.workers.map(() => ({ model, ...message })),
       );
     const where = { folder: resolve(folder) };
     const facts = described.parse((await call("describe", where))[0]);
     const config = { ...read, vocabSize: facts.vocabSize, maxPositions: facts.maxPositions, head: head ?? read.head };
     const newHead = head === undefined || head === "lm" ? {} : { newHead: headWeights(facts, seed) };
-    const about = { ...where, head: config.head, sharding: { ...plain, ...sharding }, ...newHead };
+    const about = { ...where, head: config.head, sharding: { ...defaultSharding, ...sharding }, ...newHead };
     const answers = await call("load", about).catch(async (error: unknown) => {
-      await call("close", {}).catch(() => {}); // some workers may have it
+      await call("close", {}).catch(() => {}); // some workers may have loaded it
       throw error;
     });
     const { parameters: parameterCount } = loaded.parse(answers[0]);
@@ -103,14 +103,14 @@ export class RayEngine implements Engine {
     await checkShared(await this.#group(), folder);
   }
 
-  /** Servers of vLLM, on the nodes of the workers or beside them; null where it is not installed. */
+  /** vLLM servers, on the nodes of the workers or on other nodes; null if vLLM is not installed. */
   async serve(spec: ServerSpec): Promise<ServerGroup | null> {
     const { device = "cpu", cpusPerWorker: cpus = 1, isReplacing = false, vllmPython: python } = this.#options;
     const options = { spec, device, cpus, isReplacing, python, ...this.#times };
     return placeServers(await this.#group(), options);
   }
 
-  /** Where the shim and the workers run, and the address of their cluster; they are started if need be. */
+  /** Where the shim and the workers run, and the address of their cluster. Starts them if they do not run yet. */
   async group(): Promise<GroupPlace> {
     const { workers, address, pid } = await this.#group();
     return { workers, address, shimPid: pid };
@@ -125,7 +125,7 @@ export class RayEngine implements Engine {
 
   #group(): Promise<Shim> {
     this.#shim ??= this.#start().catch((error) => {
-      this.#shim = null; // what was wrong may be put right
+      this.#shim = null; // the next call tries again
       throw error;
     });
     return this.#shim;
@@ -161,15 +161,15 @@ const START_MS = 300_000;
 /** verl's nccl_timeout. */
 const COLLECTIVE_MS = 600_000;
 
-/** Writing a large file can hold up a Python process for long. */
+/** Writing a large file can block a Python process for a long time. */
 const SILENCE_MS = 300_000;
 
-/** What goes through Ray's store is a micro-batch at a time. */
+/** Only one micro-batch at a time goes through Ray's object store. */
 const STORE_BYTES = 256 * 2 ** 20;
 
-const plain = { replicas: 1, reshards: true, dtype: "float32", checkpointing: false, offloads: false };
+const defaultSharding = { replicas: 1, reshards: true, dtype: "float32", checkpointing: false, offloads: false };
 
-/** What a worker says of a model's config.json, in which every family has its own names. */
+/** What a worker reads from a model's config.json, where families use different names. */
 const described = z.object({
   vocabSize: z.number(),
   width: z.number(),
@@ -177,15 +177,15 @@ const described = z.object({
     .number()
     .nullable()
     .transform((most) => most ?? Infinity),
-  /** Of new weights. */
-  spread: z.number(),
+  /** The standard deviation of new weights. */
+  initializerRange: z.number(),
   regime: z.object({ type: z.enum(["dynamic", "longrope"]), end: z.number() }).nullable(),
 });
 
 const loaded = z.object({ parameters: z.number() });
 
-/** A new head as every engine draws it: normal weights of the model's own spread, as transformers does. */
-function headWeights({ width, spread }: z.infer<typeof described>, seed: number): Float32Array {
+/** A new head, the same on every engine: normal weights with the model's `initializer_range`, as in transformers. */
+function headWeights({ width, initializerRange }: z.infer<typeof described>, seed: number): Float32Array {
   const random = new Random(seed, "new head");
-  return Float32Array.from({ length: width }, () => random.normal(0, spread));
+  return Float32Array.from({ length: width }, () => random.normal(0, initializerRange));
 }

@@ -1,10 +1,10 @@
 /**
- * A batch divided among workers: rows to workers by work, each worker's rows to micro-batches of like length, and a
- * micro-batch to the arrays that a worker reads.
+ * A batch divided over workers: rows to workers with equal work, each worker's rows to micro-batches of similar length,
+ * and a micro-batch to the arrays that a worker reads.
  *
- * Workers pass through their micro-batches together, so all have the same number of them; where one has none left it
- * gets a stand-in that counts for nothing. As everywhere, a counted token `t` is predicted from position `t - 1`, and
- * a score head reads position `t` itself.
+ * Workers compute their micro-batches together, so all have the same number of them. A worker that has none left gets a
+ * dummy block, whose outputs are ignored. As everywhere, a counted token `t` is predicted from position `t - 1`, and a
+ * score head reads position `t` itself.
  */
 import { workload } from "../../algos/balancing/balancing.ts";
 import { karmarkarKarp } from "../../algos/balancing/partition.ts";
@@ -12,19 +12,19 @@ import { fixedMicroBatches, microBatches } from "../../data/balance.ts";
 import { UserError } from "../../util/errors.ts";
 import type { HeadName, MicroBatching, TokenRow } from "../contract.ts";
 
-/** The rows of each worker's micro-batch, by rank; none where a worker has nothing to do. */
+/** The rows of each worker's micro-batch, by rank; empty for a worker that has no more rows. */
 export type Round = readonly (readonly number[])[];
 
-/** Past `end` tokens a rotary embedding depends on the length of a sequence: on each length, or there is a second one. */
+/** Above `end` tokens the rotary embedding differs: for each length (`dynamic`), or there is a second one (`longrope`). */
 export type Regime = { readonly type: "dynamic" | "longrope"; readonly end: number };
 
-/** Cut a batch into rounds: one micro-batch for every worker. */
+/** Split a batch into rounds: one micro-batch for every worker. */
 export function divide(
   rows: readonly TokenRow[],
   { micro, regime, workers }: { micro: MicroBatching; regime: Regime | null; workers: number },
 ): Round[] {
   const queues = partsOf(rows, workers).map((own) => {
-    // Such rows keep to themselves, as if alone.
+    // Rows of different regimes do not share a pass.
     const regimes = Map.groupBy(own, (i) => regimeOf(regime, rows[i]!.ids.length));
     return [...regimes.values()].flatMap((indices) => {
       const lengths = indices.map((i) => rows[i]!.ids.length);
@@ -36,13 +36,13 @@ export function divide(
   return Array.from({ length: count }, (_, i) => queues.map((queue) => queue[i] ?? []));
 }
 
-/** Sequences of the same number may share a pass. */
+/** Sequences with the same number may share a pass. */
 function regimeOf(regime: Regime | null, length: number): number {
   if (regime === null || length <= regime.end) return 0;
   return regime.type === "dynamic" ? length : 1;
 }
 
-/** The rows of each worker, with like work for all. */
+/** The rows of each worker, with equal work for all. */
 function partsOf(rows: readonly TokenRow[], workers: number): readonly (readonly number[])[] {
   const most = Math.min(workers, rows.length);
   if (most === 0) return Array.from({ length: workers }, () => []);
@@ -51,9 +51,9 @@ function partsOf(rows: readonly TokenRow[], workers: number): readonly (readonly
   return [...parts, ...Array.from({ length: workers - most }, () => [])];
 }
 
-/** One worker's micro-batch: `positions` of the flat [rows, time] are what the head reads, `places` what it is about. */
+/** One worker's micro-batch. In the flat [rows, time], the head reads `positions`; `places` are the counted tokens. */
 export type Block = {
-  /** Which rows of the batch these are. */
+  /** Its rows of the batch. */
   readonly indices: readonly number[];
   readonly rows: number;
   readonly time: number;
@@ -61,11 +61,11 @@ export type Block = {
   readonly positions: Int32Array;
   readonly places: Int32Array;
   readonly targets: Int32Array;
-  /** Row of the batch and index in it, for each counted token. */
+  /** The row of the batch and the index in it, for each counted token. */
   readonly owners: readonly { readonly row: number; readonly at: number }[];
 };
 
-/** Lay out the rows `indices` of a batch; null when no token of theirs counts. */
+/** Lay out the rows `indices` of a batch; null if none of their tokens counts. */
 export function layOut(
   rows: readonly TokenRow[],
   indices: readonly number[],
@@ -99,8 +99,8 @@ export function layOut(
   };
 }
 
-/** What a worker computes while the others have something to do. */
-export const standIn: Block = {
+/** What a worker computes when it has no rows left and others have. */
+export const dummyBlock: Block = {
   indices: [],
   rows: 1,
   time: 1,

@@ -64,9 +64,9 @@ describe.each<TokenLoss>([policy, valueLoss(criticDefaults), odd])("the derivati
   });
 
   test("is given for the heads that the loss is lowered through, and for no other", async () => {
-    const learnt = await losses.learnt(loss);
-    expect(learnt).toEqual(loss === odd ? ["logprobs", "sumPiSquared"] : loss.heads);
-    expect(Object.keys((await run({})).gradients)).toEqual(learnt);
+    const gradHeads = await losses.gradHeads(loss);
+    expect(gradHeads).toEqual(loss === odd ? ["logprobs", "sumPiSquared"] : loss.heads);
+    expect(Object.keys((await run({})).gradients)).toEqual(gradHeads);
   });
 });
 

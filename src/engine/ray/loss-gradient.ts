@@ -1,9 +1,9 @@
 /**
- * The controller's half of the loss: from what the workers say of each token to the loss, its metrics, and the
- * derivative of the loss by each of these outputs.
+ * The loss on the controller: from the workers' outputs per token it computes the loss, its metrics, and the derivative
+ * of the loss with respect to each output.
  *
- * The loss is the same traced function that the embedded engine inlines behind its model; here it is a graph of its
- * own over [batch, time], compiled once per loss and run on onnxruntime.
+ * The loss is the same traced function that the embedded engine appends to its model. Here it is a separate graph over
+ * [batch, time], compiled once per loss and run on onnxruntime.
  */
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
@@ -23,7 +23,7 @@ type Trained = { readonly metrics: LossMetrics; readonly gradients: Counted };
 type Compiled = {
   readonly executable: Executable;
   readonly metrics: readonly string[];
-  readonly learnt: readonly HeadName[];
+  readonly gradHeads: readonly HeadName[];
 };
 
 export class LossGradients {
@@ -34,9 +34,9 @@ export class LossGradients {
     this.#runtime = runtime;
   }
 
-  /** The heads through which a loss can be lowered; the others it only reports. */
-  async learnt(loss: TokenLoss): Promise<readonly HeadName[]> {
-    return (await this.#compile(loss)).learnt;
+  /** The heads that the loss depends on; it uses the others for metrics only. */
+  async gradHeads(loss: TokenLoss): Promise<readonly HeadName[]> {
+    return (await this.#compile(loss)).gradHeads;
   }
 
   /** Loss, metrics and derivatives of one block. */
@@ -45,12 +45,12 @@ export class LossGradients {
     block: Block,
     given: { readonly rows: readonly TokenRow[]; readonly outputs: Counted; readonly scalars: LossMetrics },
   ): Promise<Trained> {
-    const { executable, metrics, learnt } = await this.#compile(loss);
+    const { executable, metrics, gradHeads } = await this.#compile(loss);
     const size = block.rows * block.time;
     const arrays: Record<string, Float32Array> = { mask: onGrid(block, size, () => 1) };
     for (const head of loss.heads) {
       const values = given.outputs[head];
-      invariant(values !== undefined, `the workers say nothing of ${head}`);
+      invariant(values !== undefined, `the workers returned no ${head}`);
       arrays[headName(head)] = onGrid(block, size, (i) => values[i]!);
     }
     for (const name of loss.extra ?? []) {
@@ -67,9 +67,9 @@ export class LossGradients {
       arrays[`scalar/${name}`] = shared(1).fill(value);
     }
     for (const name of metrics) arrays[metricName(name)] = shared(1);
-    for (const head of learnt) arrays[gradName(head)] = shared(size);
+    for (const head of gradHeads) arrays[gradName(head)] = shared(size);
     await this.#runtime.run(executable, { bindings: { batch: block.rows, time: block.time }, arrays });
-    const gradients = learnt.map((head) => {
+    const gradients = gradHeads.map((head) => {
       const grid = arrays[gradName(head)]!;
       return [head, Float32Array.from(block.places, (place) => grid[place]!)] as const;
     });
@@ -82,8 +82,8 @@ export class LossGradients {
   #compile(loss: TokenLoss): Promise<Compiled> {
     let compiled = this.#compiled.get(loss.key);
     if (compiled === undefined) {
-      const { program, metrics, learnt } = lossProgram(loss);
-      compiled = this.#runtime.load(program).then((executable) => ({ executable, metrics, learnt }));
+      const { program, metrics, gradHeads } = lossProgram(loss);
+      compiled = this.#runtime.load(program).then((executable) => ({ executable, metrics, gradHeads }));
       this.#compiled.set(loss.key, compiled);
     }
     return compiled;
@@ -94,11 +94,11 @@ const headName = (head: HeadName): string => `head/${head}`;
 const gradName = (head: HeadName): string => `grad/${head}`;
 const metricName = (metric: string): string => `metric/${metric}`;
 
-/** The loss over what the workers say, as a program. */
+/** The loss over the workers' outputs, as a program. */
 export function lossProgram(loss: TokenLoss): {
   readonly program: Program;
   readonly metrics: readonly string[];
-  readonly learnt: readonly HeadName[];
+  readonly gradHeads: readonly HeadName[];
 } {
   const shape = ["batch", "time"];
   const tensors: Record<string, Node> & { mask: Node } = { mask: o.input("mask", shape) };
@@ -110,23 +110,23 @@ export function lossProgram(loss: TokenLoss): {
   for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
   const built = scope("loss", () => loss.build(tensors));
   const gradients = grad(built.loss, heads);
-  const learnt = loss.heads.filter((_, i) => !isZero(gradients[i]!));
+  const gradHeads = loss.heads.filter((_, i) => !isZero(gradients[i]!));
   const metrics = { loss: built.loss, ...built.metrics };
   const outputs: Record<string, Node> = {};
   for (const [name, node] of Object.entries(metrics)) outputs[metricName(name)] = node;
   loss.heads.forEach((head, i) => {
-    if (learnt.includes(head)) outputs[gradName(head)] = gradients[i]!;
+    if (gradHeads.includes(head)) outputs[gradName(head)] = gradients[i]!;
   });
-  return { program: compile(outputs), metrics: Object.keys(metrics), learnt };
+  return { program: compile(outputs), metrics: Object.keys(metrics), gradHeads };
 }
 
-/** What `grad` gives where a loss does not depend on an input at all. */
+/** Whether it is the result of `grad` for an input that the loss does not depend on. */
 function isZero({ op, inputs }: Node): boolean {
   const [x] = inputs;
   return op === "broadcastTo" && x?.op === "constant" && x.attrs.values.every((value) => value === 0);
 }
 
-/** Values of the counted tokens in their places of the grid, 0 elsewhere. */
+/** Values of the counted tokens at their places in the grid, 0 elsewhere. */
 function onGrid(block: Block, size: number, value: (i: number) => number): Float32Array {
   const grid = shared(size);
   block.places.forEach((place, i) => {

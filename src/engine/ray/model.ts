@@ -1,9 +1,9 @@
 /**
- * A model on a group of workers. What crosses the wire is tokens and numbers per token; weights never do.
+ * A model on a group of workers. Only tokens and numbers per token are sent to the workers and back, never weights.
  *
- * Calls on one model run one after the other, in the order they were made; sampling takes its turn round by round.
- * Training a micro-batch is a forward pass whose graph the workers keep, the loss here, and a backward pass from its
- * derivatives. A gradient is the sum over workers, so results are the embedded engine's but for rounding.
+ * Calls on one model run one after the other, in the order they were made; sampling gets its turn round by round.
+ * Training a micro-batch is a forward pass whose graph the workers keep, the loss on the controller, and a backward pass
+ * from its derivatives. A gradient is the sum over the workers, so results equal the embedded engine's up to rounding.
  */
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -13,7 +13,6 @@ import { configText } from "../../models/config-text.ts";
 import { isFamily } from "../../models/families.ts";
 import { copyTokenizer } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
-import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName, writeFileAtomic } from "../../util/files.ts";
 import { info } from "../../util/log.ts";
@@ -31,8 +30,11 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { exclusive } from "../exclusive.ts";
+import { idleStats } from "../idle-stats.ts";
 import { EngineLost } from "../lost.ts";
-import { type Block, divide, layOut, type Regime, type Round, standIn } from "./layout.ts";
+import { openSamplingTokenizer } from "../sampling-tokenizer.ts";
+import { type Block, divide, dummyBlock, layOut, type Regime, type Round } from "./layout.ts";
 import type { Counted, LossGradients } from "./loss-gradient.ts";
 import { RaySampler } from "./sampler.ts";
 import { checkShared } from "./shared-folder.ts";
@@ -50,13 +52,13 @@ export type RayModelParts = {
   readonly limits: SamplerLimits;
 };
 
-/** The group in which weights are sent: the first worker, and after it the GPUs, or processes, of each server. */
-export type Line = { readonly world: number; readonly device: "cpu" | "cuda"; readonly timeout: number };
+/** The process group in which weights are sent: the first worker, then the GPUs or processes of each server. */
+export type WeightTransfer = { readonly world: number; readonly device: "cpu" | "cuda"; readonly timeout: number };
 
-/** What a pass is about, besides its blocks. */
+/** The settings of a pass. */
 type Pass = {
   readonly heads: readonly HeadName[];
-  readonly learnt: readonly HeadName[];
+  readonly gradHeads: readonly HeadName[];
   readonly temperature: number;
 };
 
@@ -65,8 +67,8 @@ export class RayModel implements Model {
   readonly parameterCount: number;
   readonly #parts: RayModelParts;
   #sampler: Promise<RaySampler> | null = null;
-  #stats: () => SamplerStats = () => idle;
-  #queue: Promise<unknown> = Promise.resolve();
+  #stats: () => SamplerStats = () => idleStats;
+  readonly #exclusive = exclusive();
   #hasGradient = false;
 
   constructor(parts: RayModelParts) {
@@ -80,7 +82,7 @@ export class RayModel implements Model {
       const results = rows.map((row) =>
         Object.fromEntries(heads.map((head) => [head, new Float32Array(row.ids.length)])),
       );
-      const pass = { heads, learnt: [], temperature: options.temperature ?? 1 };
+      const pass = { heads, gradHeads: [], temperature: options.temperature ?? 1 };
       for await (const blocks of this.#rounds(rows, heads, options)) {
         const outputs = await this.#forward(blocks, pass);
         blocks.forEach((block, rank) => {
@@ -97,14 +99,14 @@ export class RayModel implements Model {
     return this.#exclusive(async () => {
       const { losses } = this.#parts;
       const totals: Record<string, number> = {};
-      const learnt = await losses.learnt(loss);
-      const pass = { heads: loss.heads, learnt, temperature: loss.temperature ?? 1 };
+      const gradHeads = await losses.gradHeads(loss);
+      const pass = { heads: loss.heads, gradHeads, temperature: loss.temperature ?? 1 };
       for await (const blocks of this.#rounds(rows, loss.heads, options)) {
         const outputs = await this.#forward(blocks, pass);
         const gradients: Counted[] = [];
         for (const [rank, block] of blocks.entries()) {
           if (block === null) {
-            gradients.push(Object.fromEntries(learnt.map((head) => [head, new Float32Array(1)])));
+            gradients.push(Object.fromEntries(gradHeads.map((head) => [head, new Float32Array(1)])));
             continue;
           }
           const given = { rows, outputs: outputs[rank]!, scalars: options.scalars ?? {} };
@@ -112,7 +114,7 @@ export class RayModel implements Model {
           gradients.push(trained.gradients);
           for (const [name, value] of Object.entries(trained.metrics)) totals[name] = (totals[name] ?? 0) + value;
         }
-        if (learnt.length > 0) await this.#call("backward", (rank) => ({ gradients: gradients[rank]! }));
+        if (gradHeads.length > 0) await this.#call("backward", (rank) => ({ gradients: gradients[rank]! }));
       }
       this.#hasGradient = true;
       return { loss: 0, ...totals };
@@ -131,7 +133,7 @@ export class RayModel implements Model {
 
   async sample(request: SampleRequest): Promise<Completion> {
     this.#sampler ??= this.#openSampler().catch((error) => {
-      this.#sampler = null; // so that nothing else waits for it
+      this.#sampler = null; // the next request tries again
       throw error;
     });
     return (await this.#sampler).sample(request);
@@ -152,7 +154,7 @@ export class RayModel implements Model {
       try {
         await mkdir(staging, { recursive: true });
         await copyTokenizer(tokenizerFolder, staging);
-        // Of our own families config.json is as every engine writes it; the workers write the others', and weights.
+        // For our own families config.json is the same on every engine; the workers write that of others, and the weights.
         const isOurs = isFamily(config.family);
         if (isOurs) await writeFileAtomic(join(staging, "config.json"), configOf(config, format, isUntied));
         await checkShared(this.#parts.shim, staging);
@@ -161,15 +163,15 @@ export class RayModel implements Model {
       } catch (error) {
         throw explainWrite(dir, error);
       } finally {
-        await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
+        await rm(staging, { recursive: true, force: true }).catch(() => {}); // report the first error
       }
     });
   }
 
-  /** Give servers the weights as they are now, in the precision that they compute in; they have to be receiving. */
-  send(line: Line, format: SaveFormat): Promise<void> {
+  /** Send the current weights to servers, in the precision that they compute in. The servers must be receiving. */
+  send(transfer: WeightTransfer, format: SaveFormat): Promise<void> {
     return this.#exclusive(async () => {
-      await this.#call("send", () => ({ ...line, format }));
+      await this.#call("send_weights", () => ({ ...transfer, format }));
     });
   }
 
@@ -180,7 +182,7 @@ export class RayModel implements Model {
         throw new UserError(
           `${dir} holds a ${other.family} model, and this one is ${this.config.family}: load it on its own.`,
         );
-      await this.#call("take", () => ({ folder: resolve(dir) }));
+      await this.#call("load_weights", () => ({ folder: resolve(dir) }));
     });
   }
 
@@ -201,22 +203,16 @@ export class RayModel implements Model {
   async close(): Promise<void> {
     if (this.#sampler !== null) (await this.#sampler).close(new Error("the model was closed"));
     await this.#exclusive(() => this.#call("close", () => ({}))).catch((error: unknown) => {
-      if (!(error instanceof EngineLost)) throw error; // it is as closed as it can be
+      if (!(error instanceof EngineLost)) throw error; // then its workers are gone anyway
     });
   }
 
   async #openSampler(): Promise<RaySampler> {
     const { config, limits, tokenizerFolder, shim, regime } = this.#parts;
-    if (config.head !== "lm") throw new UserError("A model with a value or score head draws no tokens.");
-    const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
-      () => true,
-      () => false,
-    );
-    const tokenizer = hasTokenizer ? await loadTokenizer(tokenizerFolder) : null;
-    const own = [config.raw.eos_token_id].flat().filter((id) => typeof id === "number");
-    const [prepared] = await this.#exclusive(() => this.#call("prepare", () => ({})));
-    const { hasCache, why, perToken, perRow } = preparedAnswer.parse(prepared);
-    if (!hasCache) info(readsAnew(config.raw.model_type, why));
+    const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
+    const [prepared] = await this.#exclusive(() => this.#call("prepare_sampling", () => ({})));
+    const { hasCache, reason, perToken, perRow } = preparedAnswer.parse(prepared);
+    if (!hasCache) info(withoutCache(config.raw.model_type, reason));
     const numbers = (limits.cacheBytes ?? DEFAULT_CACHE_BYTES) / 4; // in single precision
     const sampler = new RaySampler({
       tokenizer,
@@ -224,7 +220,7 @@ export class RayModel implements Model {
       workers: shim.workers.length,
       vocabSize: config.vocabSize,
       cache: { numbers, perToken, perRow },
-      eosIds: tokenizer?.eosIds ?? own,
+      eosIds,
       maxLength: Math.min(config.maxPositions, limits.maxLength ?? Infinity, Math.floor((numbers - perRow) / perToken)),
       regimeEnd: regime?.type === "longrope" ? regime.end : null,
       round: (messages) => this.#exclusive(() => this.#call("sample", (rank) => messages[rank]!)),
@@ -233,7 +229,7 @@ export class RayModel implements Model {
     return sampler;
   }
 
-  /** The blocks of each round, by rank; rounds in which nothing counts are left out. */
+  /** The blocks of each round, by rank; rounds without counted tokens are skipped. */
   async *#rounds(
     rows: readonly TokenRow[],
     heads: readonly HeadName[],
@@ -250,25 +246,18 @@ export class RayModel implements Model {
 
   async #forward(blocks: readonly (Block | null)[], pass: Pass): Promise<Counted[]> {
     const answers = await this.#call("forward", (rank) => {
-      const { rows, ids, positions, targets } = blocks[rank] ?? standIn;
+      const { rows, ids, positions, targets } = blocks[rank] ?? dummyBlock;
       return { rows, ids, positions, targets, ...pass };
     });
     return answers.map((answer) => counted.parse(answer));
   }
 
-  #call(verb: string, message: (rank: number) => object): Promise<Readonly<Record<string, unknown>>[]> {
+  #call(method: string, message: (rank: number) => object): Promise<Readonly<Record<string, unknown>>[]> {
     const { shim, model } = this.#parts;
     return shim.call(
-      verb,
+      method,
       shim.workers.map((_, rank) => ({ ...message(rank), model })),
     );
-  }
-
-  /** Run after everything that was asked for before, whether or not that went well. */
-  #exclusive<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(work);
-    this.#queue = result.catch(() => undefined);
-    return result;
   }
 }
 
@@ -278,17 +267,17 @@ const counted = z.partialRecord(headNames, z.instanceof(Float32Array));
 
 const preparedAnswer = z.object({
   hasCache: z.boolean(),
-  /** What speaks against a cache. */
-  why: z.string(),
+  /** Why no cache can be used. */
+  reason: z.string(),
   perToken: z.number(),
   perRow: z.number(),
 });
 
-const readsAnew = (family: unknown, why: string): string =>
-  `Sampling from a model of the family ${family} reads the whole sequence for each token, which is slow: a cache does ` +
-  `not do for it (${why}).`;
+const withoutCache = (family: unknown, reason: string): string =>
+  `Sampling from a model of the family ${family} computes the whole sequence for each token, which is slow: its cache ` +
+  `cannot be used (${reason}).`;
 
-/** What keys, values and states may take on a worker unless said otherwise. */
+/** The default memory for keys, values and states on a worker. */
 const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
 
 function configOf({ raw, family, head }: AnyModelConfig, format: SaveFormat, isUntied: boolean): string {
@@ -296,19 +285,7 @@ function configOf({ raw, family, head }: AnyModelConfig, format: SaveFormat, isU
   return configText(withHead(parseConfig(saved, `the config.json of this ${family} model`), head), format);
 }
 
-const idle: SamplerStats = {
-  running: 0,
-  waiting: 0,
-  cachedTokens: 0,
-  cacheTokens: 0,
-  promptTokens: 0,
-  reusedTokens: 0,
-  generatedTokens: 0,
-  finishedSamples: 0,
-  preemptions: 0,
-};
-
-/** A finished folder to its name; where there is one already, file by file, config.json last, older shards gone. */
+/** Move a finished folder to its name. If that exists, move file by file, config.json last, and delete older shards. */
 async function putInPlace(staging: string, dir: string, isThere: boolean): Promise<void> {
   if (!isThere) {
     await rename(staging, dir);

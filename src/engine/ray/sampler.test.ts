@@ -9,7 +9,7 @@ import { type CacheBudget, RaySampler, type RaySamplerParts, type RoundMessage }
 
 const VOCABULARY = 50;
 type Known = { key: number; limit: number; length: number; ends: readonly number[] };
-type Added = { key: number; limit: number; prompt: Int32Array; rules: { ends: readonly number[] } };
+type Added = { key: number; limit: number; prompt: Int32Array; params: { stop_token_ids: readonly number[] } };
 
 /** Workers that keep what they are told, and a record of what each had to do in each round. */
 function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
@@ -19,8 +19,8 @@ function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
   const trouble: { next: Error | null } = { next: null };
   const answer = (rank: number, { keys, add, uniforms, steps, isIdle }: RoundMessage) => {
     if (isIdle) return {};
-    for (const { key, limit, prompt, rules } of add as Added[]) {
-      known[rank]!.set(key, { key, limit, length: prompt.length, ends: rules.ends });
+    for (const { key, limit, prompt, params } of add as Added[]) {
+      known[rank]!.set(key, { key, limit, length: prompt.length, ends: params.stop_token_ids });
     }
     for (const key of known[rank]!.keys()) if (!keys.includes(key)) known[rank]!.delete(key);
     const drawn = [...keys].map((key, i) => {

@@ -1,6 +1,6 @@
 /**
- * Whether a folder is the same one on every machine of the workers. Each writes its part of a checkpoint, so a folder
- * that only some of them share would end up with some of the parts, and nothing would say so.
+ * Checks that a folder is the same one on every machine of the workers. Each worker writes its part of a checkpoint, so
+ * a folder that only some machines share would get only some of the parts, without any error.
  */
 import { randomBytes } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
@@ -8,19 +8,19 @@ import { join, resolve } from "node:path";
 import { explainWrite } from "../../util/files.ts";
 import type { Shim } from "./shim.ts";
 
-/** Refuse a folder in which a worker does not see what this process writes, or cannot write. */
+/** Throws a `UserError` if a worker does not see the files that this process writes there, or cannot write there. */
 export async function checkShared(shim: Shim, folder: string): Promise<void> {
-  const mark = `.shared-${randomBytes(8).toString("hex")}`;
-  const path = join(folder, mark);
+  const marker = `.shared-${randomBytes(8).toString("hex")}`;
+  const path = join(folder, marker);
   try {
     await writeFile(path, "");
     await shim.call(
-      "see",
-      shim.workers.map(() => ({ folder: resolve(folder), mark })),
+      "check_folder",
+      shim.workers.map(() => ({ folder: resolve(folder), marker })),
     );
   } catch (error) {
     throw explainWrite(folder, error);
   } finally {
-    await rm(path, { force: true }).catch(() => {}); // never hide what was wrong
+    await rm(path, { force: true }).catch(() => {}); // report the first error
   }
 }

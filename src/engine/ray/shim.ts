@@ -1,9 +1,9 @@
 /**
- * The shim process, seen from the controller: started, asked, and never left behind.
+ * The controller's side of the shim process: it starts the shim, calls it, and never leaves it behind.
  *
- * `call` sends a verb to every worker and gives their answers in the order of their ranks. What the user can put right
- * is a `UserError`; anything else that happens to one worker has stopped the others in the middle of common work, so
- * it ends the group: all calls that wait, and all later ones, are rejected with `EngineLost`.
+ * `call` calls a method of every worker and returns their answers in the order of their ranks. An error that the user
+ * can fix is a `UserError`. Any other error of one worker has stopped the others in the middle of a collective call, so
+ * it ends the group: all pending calls, and all later ones, are rejected with `EngineLost`.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -16,25 +16,25 @@ import { FrameReader, framed, pack, unpack } from "./wire.ts";
 /** The folder that holds the package `trainyard_worker`. */
 export const pythonFolder: string = fileURLToPath(new URL("../../../python", import.meta.url));
 
-/** What a group of workers is made of. */
+/** The workers of a group and the cluster they run in. */
 export type GroupSpec = {
   readonly nodes: number;
   readonly perNode: number;
   readonly device: "cpu" | "cuda";
-  /** What each worker takes of a node, in Ray's names: CPU, GPU, … */
+  /** The resources of each worker, by Ray's names: CPU, GPU, … */
   readonly bundle: Readonly<Record<string, number>>;
   /** A cluster to join; null starts one here. */
   readonly address: string | null;
-  /** Further arguments of `ray.init`; those of `local` only where it starts a cluster. */
+  /** Further arguments of `ray.init`; those of `local` are used only if it starts a cluster. */
   readonly init: Readonly<Record<string, unknown>>;
   readonly local: Readonly<Record<string, unknown>>;
   readonly env: Readonly<Record<string, string>>;
-  /** Its workers take the place of others, whose node may have been lost: a cluster that is too small is waited for. */
+  /** Its workers replace others, whose node may be lost: wait until the cluster is large enough. */
   readonly isReplacing: boolean;
   readonly startMs: number;
   /** How long workers wait for each other. */
   readonly collectiveMs: number;
-  /** How long a worker may be silent before it counts as lost. */
+  /** How long a worker may not answer before it counts as lost. */
   readonly silenceMs: number;
 };
 
@@ -45,21 +45,21 @@ type Pending = { resolve(value: unknown): void; reject(error: Error): void; read
 
 type Request = { readonly op: string } & Readonly<Record<string, unknown>>;
 
-/** What came of a verb, by those who did it and by those who refused. */
-type Answers = { readonly done: Readonly<Record<string, unknown>>[]; readonly refused: readonly string[] };
+/** The results of a method, and the errors of those that could not do it. */
+type Answers = { readonly results: Readonly<Record<string, unknown>>[]; readonly errors: readonly string[] };
 
 const place = z.object({ pid: z.number(), host: z.string(), node: z.string() });
-/** A worker or a server, as it is named. */
-const one = place.extend({ kind: z.string(), rank: z.number() });
-const failure = z.object({ type: z.string(), message: z.string(), trace: z.string(), whose: one.nullable() });
+/** A worker or a server, as messages name it. */
+const member = place.extend({ kind: z.string(), rank: z.number() });
+const failure = z.object({ type: z.string(), message: z.string(), trace: z.string(), source: member.nullable() });
 const frame = z.union([
-  one.extend({ event: z.literal("lost"), why: z.string() }),
+  member.extend({ event: z.literal("lost"), reason: z.string() }),
   z.object({ id: z.number(), error: failure }),
   z.object({ id: z.number(), ok: z.unknown() }),
 ]);
 const started = z.object({ workers: z.array(place), address: z.string() });
 const served = z.object({ servers: z.array(place).nullable() });
-const answer = z.union([z.object({ refused: z.string() }), z.object({ ok: z.record(z.string(), z.unknown()) })]);
+const answer = z.union([z.object({ error: z.string() }), z.object({ ok: z.record(z.string(), z.unknown()) })]);
 
 export class Shim {
   readonly #child: ChildProcess;
@@ -74,7 +74,7 @@ export class Shim {
   #lost: EngineLost | null = null;
   readonly #losing = new AbortController();
   #isClosing = false;
-  #printed = "";
+  #stderr = "";
 
   private constructor(python: string, spec: GroupSpec) {
     this.#collectiveMs = spec.collectiveMs;
@@ -87,17 +87,17 @@ export class Shim {
     });
     const { stdin, stdout, stderr } = this.#child;
     invariant(stdin && stdout && stderr, "the shim has three pipes");
-    stdin.on("error", () => {}); // then it is gone, which `exit` tells
+    stdin.on("error", () => {}); // then it is gone, and `exit` reports that
     const reader = new FrameReader();
     stdout.on("data", (bytes: Buffer) => {
       for (const message of reader.push(bytes)) {
         const { data, error } = frame.safeParse(message);
-        if (data !== undefined) this.#hear(data);
-        else this.#lose(`internal: the shim said what it should not: ${error.message}`);
+        if (data !== undefined) this.#handle(data);
+        else this.#lose(`internal: the shim sent an unknown message: ${error.message}`);
       }
     });
     stderr.on("data", (bytes: Buffer) => {
-      this.#printed = (this.#printed + bytes).slice(-4000);
+      this.#stderr = (this.#stderr + bytes).slice(-4000);
       debug(`ray: ${String(bytes).trimEnd()}`);
     });
     this.#ended = new Promise((resolve) => {
@@ -106,31 +106,33 @@ export class Shim {
         resolve();
       });
       const end = (how: string) => {
-        const last = this.#printed.trim().split("\n").at(-1);
-        this.#lose(`The Ray shim (process ${this.#child.pid}) ended: ${how}.${last ? ` It last said: ${last}` : ""}`);
+        const last = this.#stderr.trim().split("\n").at(-1);
+        this.#lose(
+          `The Ray shim (process ${this.#child.pid}) ended: ${how}.${last ? ` Its last message was: ${last}` : ""}`,
+        );
         resolve();
       };
       this.#child.once("exit", (code, signal) => {
         const how = signal === null ? `exit code ${code}` : signal;
-        this.#child.once("close", () => end(how)); // what it has said has arrived
-        setTimeout(() => end(how), LAST_WORDS_MS).unref();
+        this.#child.once("close", () => end(how)); // all of its output has arrived
+        setTimeout(() => end(how), LAST_OUTPUT_MS).unref();
       });
     });
   }
 
-  /** Start a shim and its workers; `signal` breaks that off. */
+  /** Start a shim and its workers; `signal` cancels that. */
   static async start(python: string, spec: GroupSpec, signal: AbortSignal): Promise<Shim> {
     signal.throwIfAborted();
     const shim = new Shim(python, spec);
     const abort = () => {
       shim.#lose("The engine was closed.");
-      shim.#child.kill("SIGKILL"); // it may be waiting for a cluster; what it has started ends with it
+      shim.#child.kill("SIGKILL"); // it may be waiting for a cluster; the processes that it started end with it
     };
     signal.addEventListener("abort", abort, { once: true });
     try {
       const { startMs, collectiveMs, silenceMs, ...rest } = spec;
       const times = { timeout: startMs / 1000, collectiveTimeout: collectiveMs / 1000, silence: silenceMs / 1000 };
-      // Ray's own deadline comes first, and says more.
+      // Ray's own deadline comes first: its message says more.
       const reply = await shim.#ask({ op: "start", ...rest, ...times }, "start", startMs + 30_000);
       const { workers, address } = started.parse(reply);
       shim.#workers = workers;
@@ -150,7 +152,7 @@ export class Shim {
     return this.#workers;
   }
 
-  /** The cluster's address, for others to join it. */
+  /** The address of the cluster, for other drivers. */
   get address(): string {
     return this.#address;
   }
@@ -160,16 +162,16 @@ export class Shim {
   }
 
   /**
-   * Send a verb to every worker, with a message for each. One call at a time, so that workers that wait for each other
-   * are always at the same one.
+   * Call a method of every worker, with a message for each. One call at a time, so that workers that wait for each other
+   * are always in the same call.
    */
-  call(verb: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
-    const result = this.#queue.then(() => this.#callNow(verb, messages));
+  call(method: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
+    const result = this.#queue.then(() => this.#callNow(method, messages));
     this.#queue = result.catch(() => undefined);
     return result;
   }
 
-  /** Find places for servers beside the workers; how many, or null where the program that they need is not there. */
+  /** Create actors for servers beside the workers; their number, or null if their program is not installed. */
   async serve(request: object, limitMs: number): Promise<number | null> {
     const reply = await this.#ask({ op: "serve", ...request, timeout: limitMs / 1000 }, "serve", limitMs + 30_000);
     const { servers } = served.parse(reply);
@@ -177,16 +179,16 @@ export class Shim {
     return servers?.length ?? null;
   }
 
-  /** Send a verb to every server, with a message for each. */
+  /** Call a method of every server, with a message for each. */
   async callServers(
-    verb: string,
+    method: string,
     message: (index: number) => object,
     limitMs: number,
   ): Promise<readonly Readonly<Record<string, unknown>>[]> {
     const args = this.#servers.map((_, index) => pack(message(index)));
-    const { done, refused } = await this.#relay({ op: "call_servers", verb, args }, verb, limitMs);
-    if (refused.length > 0) throw new UserError(refused[0]);
-    return done;
+    const { results, errors } = await this.#callAll({ op: "call_servers", method, args }, method, limitMs);
+    if (errors.length > 0) throw new UserError(errors[0]);
+    return results;
   }
 
   /** Aborted, with an `EngineLost`, when the group is lost. */
@@ -194,27 +196,26 @@ export class Shim {
     return this.#losing.signal;
   }
 
-  async #callNow(verb: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
-    invariant(messages.length === this.#workers.length, "every worker gets every verb");
-    // Workers that wait for each other say so first; this is for those that wait for nothing.
+  async #callNow(method: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
+    invariant(messages.length === this.#workers.length, "every worker gets every call");
+    // Workers that wait for each other time out first; this is for those that hang otherwise.
     const limitMs = 2 * this.#collectiveMs + 30_000;
-    const { done, refused } = await this.#relay({ op: "call", verb, args: messages.map(pack) }, verb, limitMs);
-    if (refused.length === 0) return done;
-    // Workers that did it and workers that did not have different weights now, unless they only read.
-    if (done.length > 0 && !changesNothing.has(verb)) this.#lose(refused[0]!);
-    throw this.#lost ?? new UserError(refused[0]);
+    const { results, errors } = await this.#callAll({ op: "call", method, args: messages.map(pack) }, method, limitMs);
+    if (errors.length === 0) return results;
+    // Workers with a result and workers with an error have different weights now, unless the method only reads.
+    if (results.length > 0 && !readOnlyMethods.has(method)) this.#lose(errors[0]!);
+    throw this.#lost ?? new UserError(errors[0]);
   }
 
-  /** What the others did, and what was refused. */
-  async #relay(request: Request, verb: string, limitMs: number): Promise<Answers> {
-    const reply = await this.#ask(request, verb, limitMs);
+  async #callAll(request: Request, method: string, limitMs: number): Promise<Answers> {
+    const reply = await this.#ask(request, method, limitMs);
     const answers = z
       .array(z.instanceof(Uint8Array))
       .parse(reply)
       .map((data) => answer.parse(unpack(data)));
-    const done = answers.flatMap((one) => ("ok" in one ? [one.ok] : []));
-    const refused = answers.flatMap((one) => ("refused" in one ? [one.refused] : []));
-    return { done, refused };
+    const results = answers.flatMap((one) => ("ok" in one ? [one.ok] : []));
+    const errors = answers.flatMap((one) => ("error" in one ? [one.error] : []));
+    return { results, errors };
   }
 
   /** End the workers and the shim; settles when they are gone. */
@@ -226,36 +227,36 @@ export class Shim {
     clearTimeout(kill);
   }
 
-  #ask(request: Request, verb: string, limitMs: number): Promise<unknown> {
+  #ask(request: Request, method: string, limitMs: number): Promise<unknown> {
     if (this.#lost !== null) return Promise.reject(this.#lost);
     const id = this.#next++;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const timer = setTimeout(() => {
       const who = request.op === "call_servers" ? "The vLLM servers" : "The workers";
-      this.#lose(`${who} have not answered \`${verb}\` within ${Math.round(limitMs / 1000)} s.`);
+      this.#lose(`${who} have not answered \`${method}\` within ${Math.round(limitMs / 1000)} s.`);
     }, limitMs);
     this.#pending.set(id, { resolve, reject, timer });
     this.#child.stdin?.write(framed({ id, ...request }));
     return promise;
   }
 
-  #hear(message: z.infer<typeof frame>): void {
+  #handle(message: z.infer<typeof frame>): void {
     if ("event" in message) {
-      const why = firstLine(message.why);
-      this.#lose(`${nameOf(message)} was lost: ${why}${adviceOn(why)}`);
+      const reason = firstLine(message.reason);
+      this.#lose(`${nameOf(message)} was lost: ${reason}${memoryAdvice(reason)}`);
       return;
     }
     const pending = this.#pending.get(message.id);
-    if (pending === undefined) return; // its group was lost meanwhile
+    if (pending === undefined) return; // its group was lost in the meantime
     if ("error" in message) {
-      const { type, whose, trace } = message.error;
+      const { type, source, trace } = message.error;
       debug(trace);
-      if (type === "Refusal") this.#settle(message.id).reject(new UserError(message.error.message));
+      if (type === "UserError") this.#settle(message.id).reject(new UserError(message.error.message));
       else {
-        const told = describe(message.error, whose === null ? "The Ray shim" : nameOf(whose));
-        // Where one of them dies the others break off, and may be heard first.
-        if (this.#workers.length + this.#servers.length > 1) setTimeout(() => this.#lose(told), LAST_WORDS_MS).unref();
-        else this.#lose(told);
+        const text = describe(message.error, source === null ? "The Ray shim" : nameOf(source));
+        // When one of them dies, the others fail too, and their errors may arrive first.
+        if (this.#workers.length + this.#servers.length > 1) setTimeout(() => this.#lose(text), LAST_OUTPUT_MS).unref();
+        else this.#lose(text);
       }
       return;
     }
@@ -264,7 +265,7 @@ export class Shim {
 
   #settle(id: number): Pending {
     const pending = this.#pending.get(id);
-    invariant(pending !== undefined, "an answer is waited for");
+    invariant(pending !== undefined, "an answer belongs to a pending request");
     this.#pending.delete(id);
     clearTimeout(pending.timer);
     return pending;
@@ -275,25 +276,26 @@ export class Shim {
     this.#lost = new EngineLost(this.#isClosing ? "The engine was closed." : message);
     for (const id of [...this.#pending.keys()]) this.#settle(id).reject(this.#lost);
     this.#losing.abort(this.#lost);
-    this.#child.stdin?.end(); // the others are of no use alone
+    this.#child.stdin?.end(); // a group is lost as a whole
   }
 }
 
-/** Verbs that may be refused by some workers: the models of all are as they were. */
-const changesNothing: ReadonlySet<string> = new Set(["describe", "load", "see"]);
+/** Methods that may fail on some workers: the existing models of all are unchanged. */
+const readOnlyMethods: ReadonlySet<string> = new Set(["describe", "load", "check_folder"]);
 
-/** Longer than the shim itself takes when Ray does not answer. */
+/** Longer than the shim itself waits when Ray does not answer. */
 const CLOSE_MS = 20_000;
 
-/** How long after an error of one worker the death of another may be heard, and what a shim said after its own. */
-const LAST_WORDS_MS = 1000;
+/** How long to wait after an error of one worker for the death of another, and after the exit of a shim for its output. */
+const LAST_OUTPUT_MS = 1000;
 
 function describe({ type, message }: z.infer<typeof failure>, where: string): string {
   const first = firstLine(message);
   if (/gloo|nccl/i.test(message)) return `${where} has lost its connection to another process: ${first}`;
-  if (/running low on memory/.test(first)) return `Ray ended a worker to save its machine: ${first}${LESS}`;
+  if (/running low on memory/.test(first))
+    return `Ray ended a worker because its machine ran out of memory: ${first}${LESS}`;
   if (STORE_IS_FULL.test(type)) return `Ray's object store is full: ${first}${MORE_STORE}`;
-  return `${where} stopped with ${type}: ${first}${adviceOn(`${type} ${first}`)}`;
+  return `${where} stopped with ${type}: ${first}${memoryAdvice(`${type} ${first}`)}`;
 }
 
 const STORE_IS_FULL = /^(ObjectStoreFullError|OutOfDiskError)$/;
@@ -303,18 +305,18 @@ const MORE_STORE =
 
 const LESS = " Lower the tokens of a micro-batch, use more workers, or turn gradient checkpointing on.";
 
-/** What can be done about memory that was not enough, on a GPU or in the machine. */
-function adviceOn(why: string): string {
-  return /OutOfMemory|out of memory|can't allocate memory|not enough memory|low on memory/i.test(why) ? LESS : "";
+/** What to do when a GPU or a machine is out of memory. */
+function memoryAdvice(reason: string): string {
+  return /OutOfMemory|out of memory|can't allocate memory|not enough memory|low on memory/i.test(reason) ? LESS : "";
 }
 
-function nameOf({ kind, rank, pid, host }: z.infer<typeof one>): string {
+function nameOf({ kind, rank, pid, host }: z.infer<typeof member>): string {
   return `${kind} ${rank} (process ${pid} on ${host})`;
 }
 
 /**
- * What a message begins with, as a sentence: Ray's go on with tables and advice of its own, and PyTorch's begin with a
- * place in its source.
+ * The first line of a message, as a sentence: Ray's messages continue with tables and advice, and PyTorch's begin with
+ * a position in its source.
  */
 function firstLine(text: string): string {
   const [line = ""] = text

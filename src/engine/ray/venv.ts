@@ -1,8 +1,8 @@
 /**
- * The Python that the Ray engine runs on: one that is named, or an environment of its own, made on first use from
- * `python/pyproject.toml`, once per content of its dependencies. uv does it where it is installed, else pip.
+ * The Python that the Ray engine runs on: one that the user names, or an environment that is made on first use from
+ * `python/pyproject.toml`, one for each list of dependencies. uv installs it if it is there, else pip.
  *
- * It is made under a temporary name and renamed, so that an interrupted install is never taken for a finished one.
+ * The environment is made under a temporary name and then renamed, so an interrupted install is never used.
  */
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -16,11 +16,11 @@ import { pythonFolder } from "./shim.ts";
 export type PythonOptions = {
   /** An interpreter that has the dependencies; absent, an environment is made. */
   readonly python?: string;
-  /** Where environments are made; the user's cache folder unless said otherwise. */
+  /** Where environments are made; the user's cache folder by default. */
   readonly environments?: string;
-  /** Told what is being done, a line at a time. */
+  /** Called with each line of progress. */
   readonly onProgress?: (line: string) => void;
-  /** Breaks off what is being done, the start of an engine included. */
+  /** Cancels the install and the start of an engine. */
   readonly signal?: AbortSignal;
 };
 
@@ -44,19 +44,19 @@ export async function ensurePython(options: PythonOptions = {}): Promise<string>
   return join(path, inVenv);
 }
 
-/** What `python/pyproject.toml` asks for. */
+/** The dependencies in `python/pyproject.toml`. */
 export async function dependencies(): Promise<string[]> {
   const text = await readFile(join(pythonFolder, "pyproject.toml"), "utf8");
   const list = /^dependencies = \[([^\]]*)\]/m.exec(text)?.[1] ?? "";
   return [...list.matchAll(/"([^"]+)"/g)].map(([, need]) => need!);
 }
 
-/** Throws a `UserError` where an interpreter is not there, too old, or lacks something. */
+/** Throws a `UserError` if an interpreter does not exist, is too old, or lacks a dependency. */
 async function checkPython(python: string, needs: readonly string[]): Promise<void> {
   const { code, out } = await run(python, ["-c", CHECK, ...needs]).catch((error: unknown) => {
     throw new UserError(
-      `The Python ${python} cannot be started (${codeOf(error)}). Name another one, or leave it out: then an ` +
-        "environment with all that is needed is made.",
+      `The Python ${python} cannot be started (${codeOf(error)}). Name another one, or none: then an environment ` +
+        "with everything that is needed is made.",
       { cause: error },
     );
   });
@@ -64,11 +64,11 @@ async function checkPython(python: string, needs: readonly string[]): Promise<vo
   const wrong = out.trim().split("\n").at(-1) ?? "";
   throw new UserError(
     `The Python ${python} does not have what the Ray engine needs: ${wrong} Install it there with ` +
-      `\`pip install ${needs.join(" ")}\`, or name no Python: then an environment with all of it is made.`,
+      `\`pip install ${needs.join(" ")}\`, or name no Python: then an environment with everything is made.`,
   );
 }
 
-/** Prints one sentence and ends with 1 if something is amiss. */
+/** Prints one sentence and exits with 1 if something is wrong. */
 const CHECK = `
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -108,7 +108,7 @@ async function make(path: string, needs: readonly string[], options: PythonOptio
     for (const [command, args] of steps) await must(command, args, options);
     await checkPython(python, needs);
     await rename(temporary, path).catch((error: unknown) => {
-      if (codeOf(error) !== "ENOTEMPTY" && codeOf(error) !== "EEXIST") throw error; // another process was faster
+      if (codeOf(error) !== "ENOTEMPTY" && codeOf(error) !== "EEXIST") throw error; // another process made it first
     });
   } finally {
     await rm(temporary, { recursive: true, force: true });
@@ -126,7 +126,7 @@ async function must(command: string, args: readonly string[], options: PythonOpt
   );
 }
 
-/** Run a command; what it prints is told line by line. */
+/** Run a command; `onProgress` gets its output line by line. */
 function run(
   command: string,
   args: readonly string[],
@@ -137,14 +137,14 @@ function run(
     const child = spawn(command, args, { stdio: [...stdio], windowsHide: true, ...(signal && { signal }) });
     let out = "";
     let line = "";
-    const hear = (bytes: Buffer) => {
+    const read = (bytes: Buffer) => {
       out = (out + bytes).slice(-20_000);
       const lines = (line + bytes).split("\n");
       line = lines.pop() ?? "";
       for (const whole of lines) onProgress?.(whole);
     };
-    child.stdout.on("data", hear);
-    child.stderr.on("data", hear);
+    child.stdout.on("data", read);
+    child.stderr.on("data", read);
     child.once("error", reject);
     child.once("close", (code) => resolve({ code, out }));
   });

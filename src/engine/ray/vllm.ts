@@ -1,24 +1,24 @@
 /**
- * Servers of vLLM on the nodes of the workers or on others, as Ray actors that each keep one process. They sample; what
- * they are asked is `rollout/`'s, over HTTP. Weights come to them from the first worker, by a broadcast (transfer.py).
+ * vLLM servers on the nodes of the workers or on other nodes, as Ray actors that each run one process. They sample:
+ * `rollout/` sends them requests over HTTP. The first worker sends them weights by a broadcast (weight_transfer.py).
  *
- * A server that ends or is frozen is the end of the group, like a worker. Requests need the key, which only this process
- * and the servers know; in a cluster of its own they listen on the loopback address.
+ * When a server ends or is frozen, the group is lost, as with a worker. Requests need a key that only this process and
+ * the servers know. In a cluster that was started here, servers listen on the loopback address only.
  */
 import { randomBytes } from "node:crypto";
 import { resolve } from "node:path";
 import * as z from "zod";
 import { invariant } from "../../util/errors.ts";
 import type { ServerGroup, ServerSpec } from "../contract.ts";
-import { type Line, RayModel } from "./model.ts";
+import { RayModel, type WeightTransfer } from "./model.ts";
 import type { Shim } from "./shim.ts";
 
 export type VllmOptions = {
   readonly spec: ServerSpec;
   readonly device: "cpu" | "cuda";
-  /** Processors of each server that has a place of its own. */
+  /** CPUs of each server that has resources of its own. */
   readonly cpus: number;
-  /** They take the place of others that were lost. */
+  /** They replace others that were lost. */
   readonly isReplacing: boolean;
   /** An interpreter that has vLLM; the workers' own if absent. */
   readonly python: string | undefined;
@@ -28,7 +28,7 @@ export type VllmOptions = {
   readonly collectiveMs: number;
 };
 
-/** Find places for servers; null where the Python of one of them has no vLLM. */
+/** Create the actors of servers; null if the Python of one of them has no vLLM. */
 export async function placeServers(shim: Shim, options: VllmOptions): Promise<ServerGroup | null> {
   const { spec, device, cpus, isReplacing, python, startMs, silenceMs, collectiveMs } = options;
   const each = device === "cuda" ? spec.parallel : 1;
@@ -37,14 +37,14 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
   const request = { python: python ?? null, parallel: each, own, isReplacing, silence: silenceMs / 1000 };
   const count = await shim.serve(request, startMs);
   if (count === null) return null;
-  // NCCL takes one process for each GPU: not where a worker and a server share one.
-  const through = own === null ? "cpu" : device;
-  const line: Line = { world: 1 + count * each, device: through, timeout: collectiveMs / 1000 };
+  // NCCL allows one process per GPU, so it cannot be used if a worker and a server share one.
+  const transferDevice = own === null ? "cpu" : device;
+  const transfer: WeightTransfer = { world: 1 + count * each, device: transferDevice, timeout: collectiveMs / 1000 };
   const answers = await shim.call(
-    "invite",
-    shim.workers.map(() => line),
+    "open_transfer",
+    shim.workers.map(() => transfer),
   );
-  const meeting = invited.parse(answers[0]);
+  const store = openedTransfer.parse(answers[0]);
   const apiKey = randomBytes(24).toString("hex");
   const format = spec.dtype === "float32" ? "F32" : "BF16";
   return {
@@ -56,7 +56,7 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
       const about = { folder: resolve(folder), key: apiKey, env: defaultServerEnv, ...times };
       const command = commandOptions(spec, device);
       const startOf = (index: number) => {
-        return { ...about, options: command, line: { ...line, ...meeting, first: 1 + index * each } };
+        return { ...about, options: command, transfer: { ...transfer, ...store, first: 1 + index * each } };
       };
       const answers = await shim.callServers("start", startOf, startMs + 30_000);
       return answers.map((answer) => running.parse(answer).url);
@@ -64,14 +64,14 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
     async verify(folder) {
       const where = { folder: resolve(folder) };
       await shim.call(
-        "note",
+        "write_manifest",
         shim.workers.map(() => where),
       );
       await shim.callServers("verify", () => where, VERIFY_MS);
     },
     async send(model) {
-      invariant(model instanceof RayModel, "a model of the engine whose servers these are");
-      await model.send(line, format);
+      invariant(model instanceof RayModel, "the model belongs to the engine of these servers");
+      await model.send(transfer, format);
     },
   };
 }
@@ -81,13 +81,13 @@ const VERIFY_MS = 1_800_000;
 /** How long a server may neither answer nor compute before it counts as lost. */
 const SILENCE_MS = 60_000;
 
-/** Where servers find the first worker, and its version of NCCL if that is what weights are sent over. */
-const invited = z.object({ address: z.string(), nccl: z.string().nullable() });
+/** The address where servers find the first worker, and its NCCL version if weights are sent over NCCL. */
+const openedTransfer = z.object({ address: z.string(), nccl: z.string().nullable() });
 const running = z.object({ url: z.string() });
 
 /**
- * Where the servers' environment does not say otherwise. Space for keys and values on a CPU is in GiB; threads are not
- * bound to processors, since the workers use them too.
+ * Defaults that the servers' environment can override. The space for keys and values on a CPU is in GiB; threads are not
+ * bound to CPUs, because the workers use them too.
  */
 const defaultServerEnv: Readonly<Record<string, string>> = {
   VLLM_CPU_KVCACHE_SPACE: "2",
@@ -96,7 +96,7 @@ const defaultServerEnv: Readonly<Record<string, string>> = {
   HF_HUB_OFFLINE: "1",
 };
 
-/** The options of `vllm serve`; those of `spec.options` come last, and win. */
+/** The options of `vllm serve`; those of `spec.options` come last and override the others. */
 export function commandOptions(spec: ServerSpec, device: "cpu" | "cuda"): string[] {
   const onGpus = {
     "tensor-parallel-size": spec.parallel,
@@ -107,17 +107,17 @@ export function commandOptions(spec: ServerSpec, device: "cpu" | "cuda"): string
     dtype: spec.dtype,
     "max-model-len": spec.maxLength,
     "max-num-seqs": spec.maxSequences,
-    // vLLM refuses less than one sequence.
+    // vLLM needs room for at least one sequence.
     "max-num-batched-tokens": Math.max(spec.maxBatchedTokens, spec.maxLength),
     "enable-prefix-caching": spec.hasPrefixCache,
-    "logprobs-mode": "processed_logprobs", // of the distribution that is drawn from
-    "generation-config": "vllm", // every request says how it samples
+    "logprobs-mode": "processed_logprobs", // of the distribution that tokens are sampled from
+    "generation-config": "vllm", // every request sets its own sampling parameters
     ...(device === "cuda" ? onGpus : { "enforce-eager": true }),
     ...Object.fromEntries(Object.entries(spec.options).map(([name, value]) => [name.replaceAll("_", "-"), value])),
   });
 }
 
-/** `--name value`; a switch is `--name` or `--no-name`, and null leaves an option out. */
+/** `--name value`; a boolean is `--name` or `--no-name`, and null omits an option. */
 function flags(options: Readonly<Record<string, unknown>>): string[] {
   return Object.entries(options).flatMap(([name, value]) => {
     if (value === null || value === undefined) return [];

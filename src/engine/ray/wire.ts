@@ -1,6 +1,7 @@
 /**
- * Messages between the controller and its shim: MessagePack, each after its length in four bytes, least significant
- * first. A typed array is msgpackr's own extension; `python/trainyard_worker/frames.py` is the other end.
+ * Messages between the controller and its shim: MessagePack. The length of each message comes before it, in four bytes,
+ * least significant first. A typed array is msgpackr's own extension; `python/trainyard_worker/frames.py` is the other
+ * end.
  */
 import { Packr } from "msgpackr";
 
@@ -14,7 +15,7 @@ export function unpack(data: Uint8Array): unknown {
   return packr.unpack(data);
 }
 
-/** A message as it stands on a stream. */
+/** A message as it is written to a stream. */
 export function framed(message: unknown): Buffer {
   const data = pack(message);
   const head = Buffer.alloc(4);
@@ -22,7 +23,7 @@ export function framed(message: unknown): Buffer {
   return Buffer.concat([head, data]);
 }
 
-/** Cuts a stream into messages, however its bytes arrive. */
+/** Splits a stream into messages, however its bytes arrive. */
 export class FrameReader {
   #parts: Buffer[] = [];
   #held = 0;
@@ -41,7 +42,7 @@ export class FrameReader {
     return messages;
   }
 
-  /** The bytes of the first frame if it is there as a whole, which is then one piece; else null. */
+  /** The size of the first frame if all of it has arrived (it is then in one buffer); else null. */
   #next(): number | null {
     if (this.#held < 4) return null;
     if (this.#parts[0]!.length < 4) this.#parts = [Buffer.concat(this.#parts)];

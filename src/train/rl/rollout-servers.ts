@@ -19,9 +19,9 @@ import { Servers } from "../../rollout/servers.ts";
 import { sampleFromSglang } from "../../rollout/sglang.ts";
 import {
   factsOf,
-  giveWeights,
+  loadWeights,
+  type RolloutServer,
   receiveWeights,
-  type Sampled,
   type ServerKind,
   serverKinds,
 } from "../../rollout/weight-sync.ts";
@@ -77,7 +77,7 @@ async function external(
   const remote = await Remote.open({ ...where, ...naming, isExplicit: true }, signal);
   const kind = kindOf(remote.owners);
   const servers = baseUrls.map(
-    (url): Sampled => ({ url: addressOf(url), kind, apiKey, setting: SETTING, isUsers: true }),
+    (url): RolloutServer => ({ url: addressOf(url), kind, apiKey, setting: SETTING, isUsers: true }),
   );
   const facts = await Promise.all(servers.map(factsOf));
   const { temperature = 1 } = samplingSettings(config, "train");
@@ -91,16 +91,16 @@ async function external(
   const weights = new WeightFolder(folder, { isUntied: kind === "vllm", format: isCoarse ? "BF16" : "F32" });
   const own = kind === "trainyard" ? [] : tokenizer.eosIds;
   const sglang = new Servers(where);
-  const drawsBySeed = facts.some((one) => one.drawsBySeed);
+  const usesSeeds = facts.some((one) => one.usesSeeds);
   const sample = (request: SampleRequest) =>
-    kind === "sglang" ? sampleFromSglang(sglang, request, drawsBySeed) : remote.sample(request);
+    kind === "sglang" ? sampleFromSglang(sglang, request, usesSeeds) : remote.sample(request);
   return {
     model: { sample: (request) => sample(ending(request, own)) },
     isExact: facts.every(({ dtype }) => dtype === "float32"),
     push: (actor) =>
       weights.renew(actor, async (written) => {
         const given = { ...written, model: remote.model, token: tokenizer.eosId ?? 0 };
-        await Promise.all(servers.map((server) => giveWeights(server, given)));
+        await Promise.all(servers.map((server) => loadWeights(server, given)));
       }),
   };
 }
@@ -109,7 +109,7 @@ async function external(
 function managed(group: ServerGroup, { tokenizer, folder }: Place, { signal }: TrainContext): RolloutServers {
   const { apiKey, format, lost } = group;
   const setting = "actor_rollout_ref.rollout.name";
-  let open: { readonly remote: Remote; readonly servers: readonly Sampled[] } | null = null;
+  let open: { readonly remote: Remote; readonly servers: readonly RolloutServer[] } | null = null;
   let updates = 0;
   const start = async (actor: Model) => {
     await actor.save(folder, format);
@@ -121,7 +121,7 @@ function managed(group: ServerGroup, { tokenizer, folder }: Place, { signal }: T
     const remote = await Remote.open({ ...naming, baseUrls, setting, apiKey, isExplicit: true }, until);
     return {
       remote,
-      servers: baseUrls.map((url): Sampled => ({ url, kind: "vllm", apiKey, setting, isUsers: false })),
+      servers: baseUrls.map((url): RolloutServer => ({ url, kind: "vllm", apiKey, setting, isUsers: false })),
     };
   };
   return {

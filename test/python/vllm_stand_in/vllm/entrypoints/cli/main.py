@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         if url.path == "/pids":
             told = [os.getpid(), self.engine_pid]
         if url.path == "/environment":
-            told = {**json.loads(os.environ["TRAINYARD_LINE"]), "threads": int(os.environ["OMP_NUM_THREADS"])}
+            told = {**json.loads(os.environ["TRAINYARD_WEIGHT_TRANSFER"]), "threads": int(os.environ["OMP_NUM_THREADS"])}
         body = json.dumps(told).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))

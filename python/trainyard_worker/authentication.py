@@ -1,6 +1,6 @@
-"""A lock for a server: every request has to bring the key. vLLM's own covers the paths below /v1 only.
+"""Authentication for a vLLM server: every request must carry the key. vLLM's own check covers the paths under /v1 only.
 
-vllm serve ... --middleware trainyard_worker.guard.Guard     with the key in TRAINYARD_SERVER_KEY
+vllm serve ... --middleware trainyard_worker.authentication.AuthenticationMiddleware     key in TRAINYARD_SERVER_KEY
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Message = MutableMapping[str, Any]
 App = Callable[[Message, Any, Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
-class Guard:
+class AuthenticationMiddleware:
     """ASGI middleware."""
 
     def __init__(self, app: App) -> None:
@@ -22,7 +22,7 @@ class Guard:
         self._wanted = f"Bearer {os.environ['TRAINYARD_SERVER_KEY']}".encode()
 
     async def __call__(self, scope: Message, receive: Any, send: Callable[[Message], Awaitable[None]]) -> None:
-        """Pass on what has the key, and questions about health."""
+        """Pass on requests that carry the key, and health checks."""
         headers: dict[bytes, bytes] = dict(scope.get("headers", []))
         is_free = scope["type"] == "lifespan" or scope.get("path") == "/health"
         if is_free or hmac.compare_digest(headers.get(b"authorization", b""), self._wanted):
@@ -31,4 +31,4 @@ class Guard:
         if scope["type"] == "http":
             kind = [(b"content-type", b"application/json")]
             await send({"type": "http.response.start", "status": 401, "headers": kind})
-            await send({"type": "http.response.body", "body": b'{"error": "This server wants its key."}'})
+            await send({"type": "http.response.body", "body": b'{"error": "This server needs its API key."}'})

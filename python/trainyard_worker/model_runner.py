@@ -1,8 +1,8 @@
-"""What a model says comes next, for many sequences at once.
+"""Runs a model for sampling: logits after the last token of many sequences at once.
 
-With a cache a sequence is read once, and goes on by a token at a time in a batch that others join and leave. Without
-one every pass reads everything again. Rows of a batch are padded on the left, where a cache has states only after each
-was read; in a plain pass on the right, which no earlier token sees.
+With a cache a sequence is prefilled once, and decoded one token at a time in a batch that others join and leave.
+Without a cache every pass reads the whole sequence again. Rows of a batch are padded on the left; if the cache has
+states, only after they were prefilled. A pass without a cache pads on the right, where no earlier token sees it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 
 from .cache import CacheKind, join_rows, keep_rows
-from .drawing import Drawn, Rules
 from .model import TokenModel
+from .token_sampling import SampledToken, SamplingParams
 
 
 @dataclass(eq=False)
@@ -28,16 +28,16 @@ class Row:
     key: int
     request: int
     ids: list[int]
-    prompt: int
+    prompt_length: int
     limit: int
-    rules: Rules
-    drawn: list[Drawn] = field(default_factory=list)
-    """This round's tokens."""
+    params: SamplingParams
+    new_tokens: list[SampledToken] = field(default_factory=list)
+    """The tokens of this round."""
     is_done: bool = False
 
 
 class Batch:
-    """Rows that go on together: what the model keeps of all their tokens but the last."""
+    """Rows that are decoded together. The cache holds all their tokens but the last."""
 
     def __init__(self, rows: list[Row], mask: Tensor, cache: DynamicCache) -> None:
         self.rows = rows
@@ -45,7 +45,7 @@ class Batch:
         self.cache = cache
 
     def keep(self, indices: list[int]) -> None:
-        """Only these rows, which may be repeated, without padding that none of them needs."""
+        """Keep these rows, which may be repeated, without padding that none of them needs."""
         self.rows = [self.rows[i] for i in indices]
         mask = self.mask[indices]
         first = int(mask.any(0).int().argmax())
@@ -53,55 +53,56 @@ class Batch:
         keep_rows(self.cache, indices, first)
 
     def join(self, other: Batch) -> None:
+        """Append the rows of another batch."""
         time = max(self.mask.shape[1], other.mask.shape[1])
         self.rows = self.rows + other.rows
         self.mask = torch.cat([pad(mask, (time - mask.shape[1], 0)) for mask in (self.mask, other.mask)])
         join_rows(self.cache, other.cache, time)
 
 
-class Reader:
-    """Reads with one model; its parameters are all at hand."""
+class ModelRunner:
+    """Runs one model, whose parameters are all unsharded."""
 
     def __init__(self, model: TokenModel, device: torch.device) -> None:
         self._model = model
         self._device = device
 
-    def go_on(self, kind: CacheKind, batch: Batch | None, rows: list[Row], most: int) -> tuple[Batch, Tensor]:
-        """A batch of these rows, and logits after the last token of each; rows that the batch does not have are read,
-        at most so many tokens at a time."""
+    def decode(self, kind: CacheKind, batch: Batch | None, rows: list[Row], max_tokens: int) -> tuple[Batch, Tensor]:
+        """A batch of these rows, and the logits after the last token of each. Rows that the batch does not have are
+        prefilled, at most `max_tokens` tokens at a time."""
         parts: list[tuple[Batch, Tensor]] = []
         live = {row.key for row in rows}
         if batch is not None and (stay := [i for i, row in enumerate(batch.rows) if row.key in live]):
             if len(stay) < len(batch.rows):
                 batch.keep(stay)
-            parts.append((batch, self._decode(kind, batch)))
+            parts.append((batch, self._decode_batch(kind, batch)))
         known = {row.key for part, _ in parts for row in part.rows}
         new = [row for row in rows if row.key not in known]
-        parts += [self._read(kind, groups) for groups in _parts(new, most, is_even=kind.has_states)]
+        parts += [self._prefill(kind, groups) for groups in _prefill_batches(new, max_tokens, is_even=kind.has_states)]
         (joined, _), *others = parts
         for part, _ in others:
             joined.join(part)
         return joined, torch.cat([logits for _, logits in parts])
 
-    def read_anew(self, rows: list[Row], most: int) -> tuple[list[Row], Tensor]:
-        """The same without a cache: the rows in the order in which they were read, and logits after each."""
-        read: list[Row] = []
+    def decode_without_cache(self, rows: list[Row], max_tokens: int) -> tuple[list[Row], Tensor]:
+        """The same without a cache: the rows in the order in which they were computed, and the logits after each."""
+        order: list[Row] = []
         logits: list[Tensor] = []
-        for groups in _parts(rows, most, is_even=False):
+        for groups in _prefill_batches(rows, max_tokens, is_even=False):
             places = [(i, len(group[0].ids) - 1) for i, group in enumerate(groups)]
-            found = self.plain([group[0].ids for group in groups], places)
-            read += [row for group in groups for row in group]
+            found = self.logits([group[0].ids for group in groups], places)
+            order += [row for group in groups for row in group]
             logits.append(found[[i for i, group in enumerate(groups) for _ in group]])
-        return read, torch.cat(logits)
+        return order, torch.cat(logits)
 
-    def plain(self, rows: Sequence[list[int]], places: Sequence[tuple[int, int]]) -> Tensor:
-        """Logits at places (row, token) of a pass as it is learnt from."""
+    def logits(self, rows: Sequence[list[int]], places: Sequence[tuple[int, int]]) -> Tensor:
+        """Logits at places (row, token) of a pass without a cache, as in training."""
         longest = max(len(ids) for ids in rows)
         padded = self._tensor([ids + [0] * (longest - len(ids)) for ids in rows])
         return self._run(padded, torch.tensor([i * longest + t for i, t in places], device=self._device))
 
-    def _decode(self, kind: CacheKind, batch: Batch) -> Tensor:
-        """Logits after the last token of rows that were read up to there."""
+    def _decode_batch(self, kind: CacheKind, batch: Batch) -> Tensor:
+        """Logits after the last token of rows whose other tokens are in the cache."""
         ids = self._tensor([[row.ids[-1]] for row in batch.rows])
         batch.mask = pad(batch.mask, (0, 1), value=1)
         more: dict[str, Any] = {kind.argument: batch.cache}
@@ -109,8 +110,8 @@ class Reader:
             more |= {"attention_mask": batch.mask, "position_ids": batch.mask.sum(1, keepdim=True) - 1}
         return self._run(ids, torch.arange(len(batch.rows), device=self._device), **more)
 
-    def _read(self, kind: CacheKind, groups: list[list[Row]]) -> tuple[Batch, Tensor]:
-        """Read rows from their beginning, those of a group once."""
+    def _prefill(self, kind: CacheKind, groups: list[list[Row]]) -> tuple[Batch, Tensor]:
+        """Compute rows from their start; the rows of a group are the same and are computed once."""
         longest = len(groups[-1][0].ids)
         blanks = [longest - len(group[0].ids) for group in groups]
         mask = self._tensor([[0] * blank + [1] * (longest - blank) for blank in blanks])
@@ -135,18 +136,17 @@ class Reader:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
 
-def _parts(rows: list[Row], most: int, *, is_even: bool) -> list[list[list[Row]]]:
-    """Rows as they are read: in batches of like length, or of one length, in which those that are still alike are a
-    group."""
+def _prefill_batches(rows: list[Row], max_tokens: int, *, is_even: bool) -> list[list[list[Row]]]:
+    """Rows in batches of similar length, or of one length. Within a batch, rows with the same tokens are a group."""
     alike: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
-        is_new = len(row.ids) == row.prompt
+        is_new = len(row.ids) == row.prompt_length
         alike.setdefault((row.request, -1 if is_new else row.key), []).append(row)
-    parts: list[list[list[Row]]] = []
+    batches: list[list[list[Row]]] = []
     for group in sorted(alike.values(), key=lambda group: len(group[0].ids)):
         length = len(group[0].ids)
-        is_full = not parts or length * (len(parts[-1]) + 1) > most
-        if is_full or (is_even and length != len(parts[-1][0][0].ids)):
-            parts.append([])
-        parts[-1].append(group)
-    return parts
+        is_full = not batches or length * (len(batches[-1]) + 1) > max_tokens
+        if is_full or (is_even and length != len(batches[-1][0][0].ids)):
+            batches.append([])
+        batches[-1].append(group)
+    return batches

@@ -1,8 +1,8 @@
-"""Weights from the first worker to the servers that sample, by torch's broadcast: over NCCL where every one of them has
-a GPU of its own, over gloo and the CPU's memory elsewhere.
+"""Sends weights from the first worker to the vLLM servers by torch's broadcast: over NCCL if every process has a GPU of
+its own, else over gloo and CPU memory.
 
-They travel a layer at a time, as a header, which says what comes, and its bytes; a checksum of all of it comes last.
-Both ends are here. The servers' runs in vLLM's Python, of which nothing but torch is asked.
+A layer at a time is sent: a header that describes the tensors, then their bytes. A checksum of all bytes comes last.
+This file has both ends. The receiving end runs in vLLM's Python and needs nothing but torch.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from torch import Tensor
 
 Message = dict[str, Any]
 _ALIGNED = 8
-_AT_ONCE = 1 << 28
+_BROADCAST_BYTES = 1 << 28
 """Bytes of one broadcast."""
 
 
 def open_store(host: str, timeout: float) -> dist.TCPStore:
-    """Where the servers find the first worker, which calls this: at `port` of its machine."""
+    """Open the store through which the servers find the first worker; called by that worker."""
     wait = timedelta(seconds=timeout)
     return dist.TCPStore(host, 0, is_master=True, timeout=wait, wait_for_workers=False)
 
 
-def find_store(address: str, timeout: float) -> dist.TCPStore:
-    """The store of the first worker, for a server."""
+def connect_store(address: str, timeout: float) -> dist.TCPStore:
+    """Connect to the store of the first worker; called by a server."""
     host, _, port = address.rpartition(":")
     return dist.TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=timeout))
 
 
-class Line:
-    """One end of the connection between the first worker (rank 0) and the servers. It is there when all are."""
+class WeightTransferGroup:
+    """The process group of the first worker (rank 0) and the servers. The constructor returns when all have joined."""
 
     def __init__(self, store: dist.TCPStore, rank: int, world: int, device: torch.device, timeout: float) -> None:
         self._device = device
@@ -45,10 +45,10 @@ class Line:
         self._group = kind(store, rank, world, timedelta(seconds=timeout))
 
     def send(self, pieces: Iterable[dict[str, Tensor]]) -> None:
-        """Send tensors by name, a few at a time."""
+        """Send tensors by name, one piece after the other."""
         checksum = 0
         for piece in pieces:
-            tensors = [(name, str(it.dtype).removeprefix("torch."), list(it.shape)) for name, it in piece.items()]
+            tensors = [(name, str(one.dtype).removeprefix("torch."), list(one.shape)) for name, one in piece.items()]
             data = torch.cat([_bytes(tensor.to(self._device)) for tensor in piece.values()])
             checksum = _checksum(data, checksum)
             self._send_header({"tensors": tensors})
@@ -56,7 +56,7 @@ class Line:
         self._send_header({"checksum": checksum})
 
     def receive(self) -> Iterator[tuple[str, Tensor]]:
-        """What is sent, as it comes; it has all come right when this ends."""
+        """The tensors as they arrive. The checksum is verified at the end."""
         checksum = 0
         while "tensors" in (header := self._receive_header()):
             kinds = [(name, getattr(torch, kind), shape) for name, kind, shape in header["tensors"]]
@@ -67,7 +67,7 @@ class Line:
             for part, size, (name, kind, shape) in zip(parts, sizes, kinds, strict=True):
                 yield name, part[:size].view(kind).view(shape)
         if checksum != header["checksum"]:
-            raise RuntimeError(f"the weights that came are not those that were sent: {checksum}, {header['checksum']}")
+            raise RuntimeError(f"the received weights are not those that were sent: {checksum}, {header['checksum']}")
 
     def _send_header(self, header: Message) -> None:
         data = torch.frombuffer(bytearray(json.dumps(header).encode()), dtype=torch.uint8).to(self._device)
@@ -83,7 +83,7 @@ class Line:
         return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def _broadcast(self, data: Tensor) -> Tensor:
-        for part in data.split(_AT_ONCE):
+        for part in data.split(_BROADCAST_BYTES):
             self._group.broadcast(part, 0).wait()
         return data
 
@@ -93,11 +93,11 @@ def _rounded(size: int) -> int:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """A tensor's memory, up to a multiple of eight."""
+    """A tensor's memory as bytes, padded to a multiple of eight."""
     data = tensor.contiguous().view(-1).view(torch.uint8)
     return torch.nn.functional.pad(data, (0, _rounded(data.numel()) - data.numel()))
 
 
 def _checksum(data: Tensor, before: int) -> int:
-    """Of some bytes and all those before them; the sum of their words is quick on any device."""
+    """The checksum of some bytes and all bytes before them. A sum of words is fast on any device."""
     return zlib.crc32(str(int(data.view(torch.int64).sum())).encode(), before)

@@ -1,10 +1,10 @@
-"""Runs a command that ends with whoever started it.
+"""Runs a command that ends when the process that started it ends.
 
-    python keeper.py COMMAND...
+    python supervisor.py COMMAND...
 
-The command and all that it starts are a process group, which is ended when this process's stdin ends, that is, when the
-process that holds the other end is gone. Ray may kill this process together with that one; so the group is led by a
-third one, which ends it when this process is gone.
+The command and everything that it starts are one process group. The group is ended when stdin of this process ends,
+that is, when the process at the other end of the pipe is gone. Ray may kill this process together with that one, so a
+third process leads the group and ends it when this process is gone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _lead_group() -> int:
-    """Fork the leader of a process group that ends with this process; the result is the group."""
+    """Fork the leader of a process group that ends with this process; returns the group."""
     reader, writer = os.pipe()  # programs that are started later do not inherit it
     leader = os.fork()
     if leader > 0:
         os.close(reader)
         with contextlib.suppress(PermissionError):
-            os.setpgid(leader, leader)  # both do it, for either may be first
+            os.setpgid(leader, leader)  # both processes do it, because either may be first
         return leader
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -56,9 +56,9 @@ def _end_with_stdin(group: int) -> None:
 
 
 def main() -> int:
-    """Run the command to its end; the result is how it ended, as a shell tells it."""
+    """Run the command to its end; returns its exit code, as a shell reports it."""
     group = _lead_group()
-    # Started by the main thread, since the death of the thread that starts a process counts as its parent's.
+    # Started by the main thread: the death of the thread that starts a process counts as the death of its parent.
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, process_group=group, preexec_fn=_die_with_parent)
     threading.Thread(target=_end_with_stdin, args=(group,), daemon=True).start()
     code = child.wait()
