@@ -43,7 +43,7 @@ const ropeSchema = ropeFields.extend({
 });
 
 /** The keys that say what stands on top of the last layer. */
-export const headSchema = z.object({
+const headSchema = z.object({
   architectures: names.nullish(),
   id2label: z.record(z.string(), z.unknown(), "an object").nullish(),
   num_labels: size.nullish(),

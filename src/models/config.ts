@@ -147,7 +147,7 @@ export function withHead(config: ModelConfig, head: Head): ModelConfig {
 }
 
 /** The class name endings of transformers, by head. */
-export const headClasses: Record<Head, string> = {
+const headClasses: Record<Head, string> = {
   lm: "ForCausalLM",
   value: "ForTokenClassification",
   score: "ForSequenceClassification",

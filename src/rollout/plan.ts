@@ -44,7 +44,7 @@ export type Plan = {
 /** Tokens of one sequence that are prefilled in one run: the memory of attention scores grows with it. */
 export const PREFILL_CHUNK = 512;
 /** The same with prompt log-probs, which need a row of the vocabulary's size for each token. */
-export const PROMPT_LOGPROBS_CHUNK = 64;
+const PROMPT_LOGPROBS_CHUNK = 64;
 /** The minimum share of a run's tokens that are not padding. */
 const MIN_FILL = 0.8;
 /** Capacities are this times a power of two, or the length that the longest request needs. */
