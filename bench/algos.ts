@@ -5,8 +5,8 @@
  * step with PPO's loss behind the model against one with the plain log-likelihood, taken in turns.
  */
 
-import { advantageNames, findAdvantage } from "../src/algos/advantages/advantages.ts";
 import { type AdvantageInput, defaultAdvantageOptions } from "../src/algos/advantages/estimator.ts";
+import { advantageNames, findAdvantage } from "../src/algos/advantages/registry.ts";
 import { karmarkarKarp } from "../src/algos/balancing/partition.ts";
 import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
 import { batchScalars } from "../src/algos/losses/aggregate.ts";

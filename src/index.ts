@@ -1,9 +1,9 @@
 /** The library: what a program that imports trainyard can use. */
 
-export { registerAdvantage } from "./algos/advantages/advantages.ts";
 export type { Advantage, AdvantageInput, AdvantageOptions, AdvantageResult } from "./algos/advantages/estimator.ts";
-export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/losses/policy-loss.ts";
-export { registerPolicyLoss } from "./algos/losses/policy-losses.ts";
+export { registerAdvantage } from "./algos/advantages/registry.ts";
+export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/losses/policy/policy-loss.ts";
+export { registerPolicyLoss } from "./algos/losses/policy/registry.ts";
 export { defineConfig } from "./config/define.ts";
 export type { EvalInput } from "./config/eval/schema.ts";
 export type { GenerateInput } from "./config/generate/schema.ts";

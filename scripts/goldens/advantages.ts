@@ -6,12 +6,12 @@
  * should be whitened verl raises; ours leaves it unwhitened, so that only finite numbers are asked for.
  */
 import { z } from "zod";
-import { advantageNames, findAdvantage } from "../../src/algos/advantages/advantages.ts";
 import {
   type AdvantageInput,
   type AdvantageOptions,
   defaultAdvantageOptions,
 } from "../../src/algos/advantages/estimator.ts";
+import { advantageNames, findAdvantage } from "../../src/algos/advantages/registry.ts";
 import { check, type GoldenCase } from "./compare.ts";
 
 const Rows = z.array(z.array(z.number()));

@@ -10,7 +10,7 @@
 
 import { z } from "zod";
 import type { Version } from "../../src/algos/batch.ts";
-import { adapt, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "../../src/algos/kl.ts";
+import { adapt, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "../../src/algos/kl/estimates.ts";
 import {
   type AggregateMode,
   aggregate,
@@ -19,7 +19,7 @@ import {
   type TokenTensors,
 } from "../../src/algos/losses/aggregate.ts";
 import { criticDefaults, valueLoss } from "../../src/algos/losses/value-loss.ts";
-import { samplingWeights } from "../../src/algos/pf-ppo.ts";
+import { samplingWeights } from "../../src/algos/selection/pf-ppo.ts";
 import * as o from "../../src/graph/ops.ts";
 import { grad } from "../../src/graph/vjp.ts";
 import { interpret } from "../../src/runtime/interpreter.ts";

@@ -14,8 +14,13 @@ import { correctUpdate } from "../../src/algos/correction/correct.ts";
 import { type AggregateMode, batchScalars } from "../../src/algos/losses/aggregate.ts";
 import { clipCandidates } from "../../src/algos/losses/policy/covariance.ts";
 import { reinforce } from "../../src/algos/losses/policy/gradient.ts";
-import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "../../src/algos/losses/policy-loss.ts";
-import { findPolicyLoss } from "../../src/algos/losses/policy-losses.ts";
+import {
+  type PolicyConfig,
+  type PolicyLoss,
+  policyDefaults,
+  policyTerms,
+} from "../../src/algos/losses/policy/policy-loss.ts";
+import { findPolicyLoss } from "../../src/algos/losses/policy/registry.ts";
 import { Random } from "../../src/util/random.ts";
 import { check, type GoldenCase } from "./compare.ts";
 import { runLoss } from "./traced.ts";

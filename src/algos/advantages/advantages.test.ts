@@ -1,8 +1,8 @@
 /** Laws of the advantage estimators: each holds for every estimator it names, over random batches. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { advantageNames, findAdvantage, registerAdvantage } from "./advantages.ts";
 import { type Advantage, type AdvantageInput, type AdvantageOptions, defaultAdvantageOptions } from "./estimator.ts";
+import { advantageNames, findAdvantage, registerAdvantage } from "./registry.ts";
 
 const names = advantageNames();
 const options: AdvantageOptions = { ...defaultAdvantageOptions, gamma: 0.9, lam: 0.8, rewardKeys: ["style", "truth"] };

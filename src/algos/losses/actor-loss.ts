@@ -6,7 +6,7 @@
  */
 import * as o from "../../graph/ops.ts";
 import { UserError } from "../../util/errors.ts";
-import { klEstimate, klPenalty } from "../kl.ts";
+import { klEstimate, klPenalty } from "../kl/estimates.ts";
 import {
   aggregate,
   type LossParts,
@@ -16,8 +16,8 @@ import {
   type TokenTensors,
   type TracedLoss,
 } from "./aggregate.ts";
-import { type PolicyConfig, policyDefaults, policyExtra, policyTerms } from "./policy-loss.ts";
-import { findPolicyLoss } from "./policy-losses.ts";
+import { type PolicyConfig, policyDefaults, policyExtra, policyTerms } from "./policy/policy-loss.ts";
+import { findPolicyLoss } from "./policy/registry.ts";
 
 /** Keys of `actor_rollout_ref.actor`, with verl's names. */
 export type ActorConfig = PolicyConfig & {

@@ -5,8 +5,8 @@
  * `clip_ratio`, which in verl has no effect by itself; without any micro-batch size, passes are filled by tokens, where
  * verl stops. `recompute_old_log_prob` is ours.
  */
-import { klKinds } from "../../algos/kl.ts";
-import { policyLossNames } from "../../algos/losses/policy-losses.ts";
+import { klKinds } from "../../algos/kl/estimates.ts";
+import { policyLossNames } from "../../algos/losses/policy/registry.ts";
 import { bool, choice, field, int, mandatory, nullable, number, path, text } from "../../util/field.ts";
 import { optim } from "../optim.ts";
 import { above, nameOf, positive, real } from "./values.ts";

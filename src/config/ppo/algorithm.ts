@@ -4,8 +4,8 @@
  * Defaults are verl's. What the values mean is decided where they are used (`algos/`), which also names mistakes in them.
  * `version`, `rollout_correction.preset` and `.version` are ours.
  */
-import { advantageNames } from "../../algos/advantages/advantages.ts";
-import { klKinds } from "../../algos/kl.ts";
+import { advantageNames } from "../../algos/advantages/registry.ts";
+import { klKinds } from "../../algos/kl/estimates.ts";
 import { bool, choice, either, field, int, name, names, nullable, number, text } from "../../util/field.ts";
 import { nameOf, positive, real, reals } from "./values.ts";
 

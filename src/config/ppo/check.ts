@@ -3,11 +3,11 @@
  * `UserError` that names the keys with their values and says what to set.
  */
 
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
-import { klEstimate } from "../../algos/kl.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
+import { klEstimate } from "../../algos/kl/estimates.ts";
 import { actorLoss } from "../../algos/losses/actor-loss.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
-import { samplingWeights } from "../../algos/pf-ppo.ts";
+import { samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import { UserError } from "../../util/errors.ts";
 import * as settings from "./settings.ts";
 import type { PpoConfig, PpoValues } from "./tree.ts";

@@ -2,7 +2,7 @@
  * What is worth saying about a config that will run: keys that were given and mean nothing beside the others, and settings
  * that verl warns about. Nothing here changes the config.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import type { PpoConfig } from "./tree.ts";
 

@@ -6,7 +6,7 @@
  * from them is filled in, rules between them are checked, and what has no effect is said.
  */
 import { isDeepStrictEqual } from "node:util";
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { type CorrectionConfig, presetConfig } from "../../algos/correction/presets.ts";
 import { checkTrackers } from "../../track/open.ts";
 import { UserError } from "../../util/errors.ts";

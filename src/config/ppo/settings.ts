@@ -6,7 +6,7 @@
 
 import type { AdvantageOptions } from "../../algos/advantages/estimator.ts";
 import { type Correction, correctionOf } from "../../algos/correction/config.ts";
-import { type KlControl, klControl } from "../../algos/kl.ts";
+import { type KlControl, klControl } from "../../algos/kl/estimates.ts";
 import type { ActorConfig } from "../../algos/losses/actor-loss.ts";
 import type { CriticConfig } from "../../algos/losses/value-loss.ts";
 import type { MicroBatching } from "../../engine/contract.ts";

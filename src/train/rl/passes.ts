@@ -1,5 +1,5 @@
 /** Passes of a step over its episodes that only measure: log-probs, entropy, values, and the check of the sampler. */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { Rows } from "../../algos/batch.ts";
 import type { Correction } from "../../algos/correction/config.ts";
 import { samplerAgreement } from "../../algos/metrics/sampler-agreement.ts";

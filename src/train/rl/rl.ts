@@ -8,15 +8,15 @@
  * The sampler is the trainer: where nothing is cut off its distribution, its log-probs are the old ones and no pass
  * computes them anew. A few episodes of each step are computed anew all the same, and the gap is logged.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { totals } from "../../algos/advantages/token-rows.ts";
 import type { Rows } from "../../algos/batch.ts";
 import { correct } from "../../algos/correction/correct.ts";
-import { type KlControl, penalizeRewards } from "../../algos/kl.ts";
+import { type KlControl, penalizeRewards } from "../../algos/kl/estimates.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { dataMetrics } from "../../algos/metrics/data-metrics.ts";
 import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
-import { drawRows, samplingWeights } from "../../algos/pf-ppo.ts";
+import { drawRows, samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { advantageSettings, correctionSettings, criticSettings } from "../../config/ppo/settings.ts";
 import { Loader, type LoaderState } from "../../data/loader.ts";

@@ -6,9 +6,9 @@
  * given, so that micro-batches add up. Departure: verl computes them anew in every micro-batch.
  */
 import { unknownName } from "../../../util/errors.ts";
-import type { PolicyLoss } from "../policy-loss.ts";
 import { vanilla } from "./clip.ts";
 import { reinforce } from "./gradient.ts";
+import type { PolicyLoss } from "./policy-loss.ts";
 
 /** `rollout_correction.loss_type`: PPO's clip, whose ratio already is current over sampler, or weighted REINFORCE. */
 export const bypass_mode: PolicyLoss = {

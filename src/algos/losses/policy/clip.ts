@@ -6,7 +6,7 @@
  */
 import * as o from "../../../graph/ops.ts";
 import { UserError } from "../../../util/errors.ts";
-import { clipped, clipRange, indicator, type PolicyLoss, safeLogRatio, zero } from "../policy-loss.ts";
+import { clipped, clipRange, indicator, type PolicyLoss, safeLogRatio, zero } from "./policy-loss.ts";
 
 /**
  * PPO's clipped objective (arXiv:1707.06347) with two clip ratios (DAPO, arXiv:2503.14476) and the dual clip

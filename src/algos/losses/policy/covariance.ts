@@ -12,14 +12,7 @@
 import * as o from "../../../graph/ops.ts";
 import { UserError } from "../../../util/errors.ts";
 import { checkFinite, checkRows, type FloatRows } from "../../batch.ts";
-import {
-  clipped,
-  clipRange,
-  type PolicyBatch,
-  type PolicyConfig,
-  type PolicyLoss,
-  wholeRatio,
-} from "../policy-loss.ts";
+import { clipped, clipRange, type PolicyBatch, type PolicyConfig, type PolicyLoss, wholeRatio } from "./policy-loss.ts";
 
 /** PPO's clip, and no gradient for a random few of the tokens whose covariance is high. */
 export const clip_cov: PolicyLoss = {

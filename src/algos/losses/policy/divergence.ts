@@ -15,7 +15,7 @@ import {
   type PolicyLoss,
   type PolicyTerms,
   safeLogRatio,
-} from "../policy-loss.ts";
+} from "./policy-loss.ts";
 
 /** Total variation of the token's own probability: |p - p_old|. */
 export const dppo_tv: PolicyLoss = {

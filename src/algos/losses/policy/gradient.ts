@@ -6,7 +6,7 @@
 import type { Node } from "../../../graph/node.ts";
 import * as o from "../../../graph/ops.ts";
 import { UserError } from "../../../util/errors.ts";
-import type { PolicyLoss, PolicyTerms } from "../policy-loss.ts";
+import type { PolicyLoss, PolicyTerms } from "./policy-loss.ts";
 
 /** Group Policy Gradient (arXiv:2504.02546): -advantage x log-prob. verl reports no metrics for it. */
 export const gpg: PolicyLoss = {

@@ -8,7 +8,7 @@
  */
 import * as o from "../../../graph/ops.ts";
 import { rowMeans } from "../aggregate.ts";
-import { clipped, clipRange, indicator, type PolicyLoss, zero } from "../policy-loss.ts";
+import { clipped, clipRange, indicator, type PolicyLoss, zero } from "./policy-loss.ts";
 
 /**
  * GSPO-token (arXiv:2507.18071): PPO's clip on the row's ratio. Its value is the row's; its gradient goes to each

@@ -9,10 +9,10 @@
  * Departures from verl: the `+` names work for either version (0.7 refuses them). Rows without a counted token are
  * left out of the mean KL. A controller is plain data, so a checkpoint can hold it.
  */
-import type { Node } from "../graph/node.ts";
-import * as o from "../graph/ops.ts";
-import { UserError, unknownName } from "../util/errors.ts";
-import { checkFinite, checkRows, type FloatRows, type Rows } from "./batch.ts";
+import type { Node } from "../../graph/node.ts";
+import * as o from "../../graph/ops.ts";
+import { UserError, unknownName } from "../../util/errors.ts";
+import { checkFinite, checkRows, type FloatRows, type Rows } from "../batch.ts";
 
 /** One estimator in its two forms; `d` is log-prob minus reference log-prob. */
 type Estimator = { readonly traced: (d: Node) => Node; readonly plain: (d: number) => number };

@@ -5,11 +5,11 @@
  * 0 outside the mask, so that nothing there can reach the loss or its gradient, and reduces them with `total` and
  * `mean`, which divide by counts of the whole batch.
  */
-import type { Node } from "../../graph/node.ts";
-import * as o from "../../graph/ops.ts";
-import { UserError } from "../../util/errors.ts";
-import type { Random } from "../../util/random.ts";
-import type { FloatRows, Rows } from "../batch.ts";
+import type { Node } from "../../../graph/node.ts";
+import * as o from "../../../graph/ops.ts";
+import { UserError } from "../../../util/errors.ts";
+import type { Random } from "../../../util/random.ts";
+import type { FloatRows, Rows } from "../../batch.ts";
 import {
   type AggregateMode,
   type AggregateOptions,
@@ -20,7 +20,7 @@ import {
   named,
   type TokenTensors,
   tokenMean,
-} from "./aggregate.ts";
+} from "../aggregate.ts";
 
 /** Keys of `actor_rollout_ref.actor` that policy losses read, with verl's names. */
 export type PolicyConfig = AggregateOptions & {

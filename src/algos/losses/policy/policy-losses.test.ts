@@ -1,17 +1,17 @@
 /** Laws of policy losses: what micro-batches, masks, clips and equal policies may and may not change. */
 import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
-import { type LossRun, readValues, runLoss, traceLoss } from "../../../scripts/goldens/traced.ts";
-import * as o from "../../graph/ops.ts";
-import { compile } from "../../onnx/emit.ts";
-import { Runtime } from "../../runtime/runtime.ts";
-import { sharedFloats } from "../../runtime/vectors.ts";
-import { UserError } from "../../util/errors.ts";
-import { Random } from "../../util/random.ts";
-import { type AggregateMode, aggregateModes, batchScalars } from "./aggregate.ts";
-import { clipCandidates } from "./policy/covariance.ts";
+import { type LossRun, readValues, runLoss, traceLoss } from "../../../../scripts/goldens/traced.ts";
+import * as o from "../../../graph/ops.ts";
+import { compile } from "../../../onnx/emit.ts";
+import { Runtime } from "../../../runtime/runtime.ts";
+import { sharedFloats } from "../../../runtime/vectors.ts";
+import { UserError } from "../../../util/errors.ts";
+import { Random } from "../../../util/random.ts";
+import { type AggregateMode, aggregateModes, batchScalars } from "../aggregate.ts";
+import { clipCandidates } from "./covariance.ts";
 import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "./policy-loss.ts";
-import { findPolicyLoss, policyLossNames, registerPolicyLoss } from "./policy-losses.ts";
+import { findPolicyLoss, policyLossNames, registerPolicyLoss } from "./registry.ts";
 
 const [ROWS, TIME] = [4, 5];
 

@@ -3,14 +3,14 @@
  *
  * Departure from verl: a name cannot be given to a second loss, so nobody changes `vanilla` by accident.
  */
-import { UserError, unknownName } from "../../util/errors.ts";
-import { bypass_mode } from "./policy/bypass.ts";
-import { cispo, sapo, vanilla } from "./policy/clip.ts";
-import { clip_cov, kl_cov } from "./policy/covariance.ts";
-import { dppo_kl, dppo_tv } from "./policy/divergence.ts";
-import { dro, gpg } from "./policy/gradient.ts";
-import { geo_mean, gspo } from "./policy/sequence.ts";
+import { UserError, unknownName } from "../../../util/errors.ts";
+import { bypass_mode } from "./bypass.ts";
+import { cispo, sapo, vanilla } from "./clip.ts";
+import { clip_cov, kl_cov } from "./covariance.ts";
+import { dppo_kl, dppo_tv } from "./divergence.ts";
+import { dro, gpg } from "./gradient.ts";
 import type { PolicyLoss } from "./policy-loss.ts";
+import { geo_mean, gspo } from "./sequence.ts";
 
 const builtIn: readonly PolicyLoss[] = [
   vanilla,

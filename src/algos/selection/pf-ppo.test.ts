@@ -1,7 +1,7 @@
 /** Laws of redrawing a batch from itself. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Random } from "../util/random.ts";
+import { Random } from "../../util/random.ts";
 import { drawRows, pfPpoDefaults, samplingWeights } from "./pf-ppo.ts";
 
 describe("weights", () => {

@@ -4,8 +4,8 @@
  *
  * Weights are verl's (`algorithm.pf_ppo`). Departure: the draws come from our own generator.
  */
-import { UserError, unknownName } from "../util/errors.ts";
-import type { Random } from "../util/random.ts";
+import { UserError, unknownName } from "../../util/errors.ts";
+import type { Random } from "../../util/random.ts";
 
 /** Keys of `algorithm.pf_ppo`. */
 export type PfPpoConfig = { readonly reweight_method: string; readonly weight_pow: number };

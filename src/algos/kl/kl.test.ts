@@ -1,11 +1,11 @@
 /** Laws of KL estimates, of the penalty on rewards, and of the controllers of its weight. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import * as o from "../graph/ops.ts";
-import { grad } from "../graph/vjp.ts";
-import { interpret } from "../runtime/interpreter.ts";
-import { UserError } from "../util/errors.ts";
-import { adapt, fullKl, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "./kl.ts";
+import * as o from "../../graph/ops.ts";
+import { grad } from "../../graph/vjp.ts";
+import { interpret } from "../../runtime/interpreter.ts";
+import { UserError } from "../../util/errors.ts";
+import { adapt, fullKl, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "./estimates.ts";
 
 /** Value and slope of the traced estimate at one pair of log-probs. */
 function traced(kind: string, logprob: number, refLogprob: number): { value: number; slope: number } {
