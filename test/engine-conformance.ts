@@ -9,10 +9,11 @@ import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { defaultSettings } from "../scripts/goldens/settings.ts";
+import { actorLoss } from "../src/algos/losses/actor-loss.ts";
 import { batchScalars } from "../src/algos/losses/aggregate.ts";
 import { weightedScores } from "../src/algos/losses/preference-loss.ts";
-import { criticDefaults, valueLoss } from "../src/algos/losses/value-loss.ts";
+import { valueLoss } from "../src/algos/losses/value-loss.ts";
 import type {
   Engine,
   HeadName,
@@ -75,8 +76,8 @@ const scalarsOf = (rows: readonly TokenRow[]) =>
   );
 
 /** A policy loss with an entropy bonus and a penalty on the KL to the reference. */
-const policy: TokenLoss = actorLoss({ ...actorDefaults, entropy_coeff: 0.05, use_kl_loss: true });
-const critic: TokenLoss = valueLoss(criticDefaults);
+const policy: TokenLoss = actorLoss({ ...defaultSettings.actor, entropy_coeff: 0.05, use_kl_loss: true });
+const critic: TokenLoss = valueLoss(defaultSettings.critic);
 
 /** The mean negative log-likelihood. */
 const likelihood: TokenLoss = {

@@ -6,6 +6,7 @@
  */
 import { mkdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { checkExtra, type Extra } from "../../algos/losses/token-loss.ts";
 import { type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { ropeRegime, ropeTables } from "../../models/rope.ts";
 import { openForReading, readHeader, readTensor, writeSafetensors } from "../../models/safetensors.ts";
@@ -143,6 +144,7 @@ export class EmbeddedModel implements Model {
 
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
     return this.#exclusive(async () => {
+      checkExtra(rows, loss);
       const totals: Record<string, number> = {};
       const blocks = cut(rows, options.micro, { heads: loss.heads, config: this.config });
       for (const [done, block] of blocks.entries()) {
@@ -301,7 +303,7 @@ export class EmbeddedModel implements Model {
     rows: readonly TokenRow[],
     block: Block,
     heads: readonly HeadName[],
-    extra: readonly string[] = [],
+    extra: readonly Extra[] = [],
   ): Layout | null {
     const tables = (time: number, longest: number) => this.#rope(time, longest);
     return layOut(rows, block, { heads, extra, config: this.config, scratch: this.#scratch, tables });

@@ -4,6 +4,7 @@
  * Numbers per response token come as rows of the response's length, as the algorithms want them; an engine wants
  * sequences of prompt and response together, with the prompt's part zero. `tokenRows` goes from one to the other.
  */
+import type { RewardColumns } from "../../algos/advantages/estimator.ts";
 import type { Rows } from "../../algos/batch.ts";
 import type { RlRow } from "../../data/rl-rows.ts";
 import type { TokenOutputs, TokenRow } from "../../engine/contract.ts";
@@ -45,9 +46,9 @@ export const groupsOf = (episodes: readonly Episode[]): string[] =>
   episodes.map(({ group, score }, i) => (score === null ? `${group} (no score ${i})` : group));
 
 /** Reward columns by name, one number per episode; those of an episode without a score are 0. */
-export function componentsOf(episodes: readonly Episode[], keys: readonly string[]): Record<string, number[]> {
+export function componentsOf(episodes: readonly Episode[], { columns, key }: RewardColumns): Record<string, number[]> {
   return Object.fromEntries(
-    keys.map((key) => [key, episodes.map(({ score }) => (score === null ? 0 : numberIn(score, key)))]),
+    columns.map((name) => [name, episodes.map(({ score }) => (score === null ? 0 : numberIn(score, name, key)))]),
   );
 }
 
@@ -61,8 +62,7 @@ export function columnOf({ score, extra }: Score, key: string, setting: string):
   );
 }
 
-function numberIn(score: Score, key: string): number {
-  const setting = "algorithm.gdpo_reward_keys";
+function numberIn(score: Score, key: string, setting: string): number {
   const value = columnOf(score, key, setting);
   const number = typeof value === "boolean" ? Number(value) : value;
   if (typeof number === "number" && Number.isFinite(number)) return number;

@@ -4,7 +4,8 @@
  */
 import { balanceMetrics, balanceWorkers } from "../../algos/balancing/balancing.ts";
 import { groupRows } from "../../algos/batch.ts";
-import { samplingSettings } from "../../config/ppo/settings.ts";
+import type { GroupFilter } from "../../algos/selection/group-filter.ts";
+import { groupFilter, samplingSettings } from "../../config/ppo/settings.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import { columnOf, type Episode } from "./episode.ts";
@@ -20,15 +21,15 @@ const MANY_ROUNDS = 10;
 export async function gather(scene: Scene, step: number): Promise<Gathered> {
   const { config, loader, prompts, progress, player, signal } = scene;
   const { n } = config.actor_rollout_ref.rollout;
-  const { filter_groups: filter } = config.algorithm;
+  const filter = groupFilter(config);
   const wanted = config.data.train_batch_size * n;
   const kept: Episode[] = [];
   let [epoch, rounds] = [0, 0];
   while (kept.length < wanted) {
-    if (filter.max_num_gen_batches > 0 && rounds >= filter.max_num_gen_batches) {
+    if (filter !== null && filter.maxRounds > 0 && rounds >= filter.maxRounds) {
       throw new UserError(
         `After ${rounds} rounds of sampling ${kept.length / n} of ${config.data.train_batch_size} groups have scores that ` +
-          "differ. The prompts are too easy or too hard; change them, or raise `algorithm.filter_groups.max_num_gen_batches`.",
+          `differ. The prompts are too easy or too hard; change them, or raise \`${filter.maxRoundsKey}\`.`,
       );
     }
     const batch = loader.next();
@@ -45,11 +46,11 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
       },
     );
     rounds++;
-    kept.push(...(filter.enable ? telling(fresh, filter.metric) : fresh));
-    if (rounds === MANY_ROUNDS && kept.length < wanted)
+    kept.push(...(filter === null ? fresh : keptGroups(fresh, filter)));
+    if (filter !== null && rounds === MANY_ROUNDS && kept.length < wanted)
       warn(
         `Step ${step}: after ${rounds} rounds of sampling ${kept.length / n} of ${config.data.train_batch_size} groups have scores ` +
-          "that differ. Sampling goes on; `algorithm.filter_groups.max_num_gen_batches` limits it.",
+          `that differ. Sampling goes on; \`${filter.maxRoundsKey}\` limits it.`,
       );
   }
   const episodes = kept.slice(0, wanted);
@@ -59,17 +60,14 @@ export async function gather(scene: Scene, step: number): Promise<Gathered> {
   };
 }
 
-/** Groups whose responses do not all score alike (DAPO's dynamic sampling, arXiv:2503.14476). */
-function telling(episodes: readonly Episode[], metric: string | null): Episode[] {
+/** The episodes of the groups that a filter keeps. */
+function keptGroups(episodes: readonly Episode[], { column, columnKey, keeps }: GroupFilter): Episode[] {
   const groups = groupRows(episodes.map(({ group }) => group));
   return [...groups.values()]
     .map((rows) => rows.map((row) => episodes[row]!))
-    .filter((group) => {
-      const columns = group.flatMap(({ score }) =>
-        score === null ? [] : [columnOf(score, metric ?? "score", "algorithm.filter_groups.metric")],
-      );
-      return columns.some((column) => column !== columns[0]);
-    })
+    .filter((group) =>
+      keeps(group.flatMap(({ score }) => (score === null ? [] : [columnOf(score, column, columnKey)]))),
+    )
     .flat();
 }
 

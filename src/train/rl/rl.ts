@@ -12,13 +12,21 @@ import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { totals } from "../../algos/advantages/token-rows.ts";
 import type { Rows } from "../../algos/batch.ts";
 import { correct } from "../../algos/correction/correct.ts";
-import { type KlControl, penalizeRewards } from "../../algos/kl/estimates.ts";
+import type { KlControl } from "../../algos/kl/control.ts";
+import { penalizeRewards } from "../../algos/kl/reward-penalty.ts";
+import { extraName } from "../../algos/losses/token-loss.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { dataMetrics } from "../../algos/metrics/data-metrics.ts";
 import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
-import { drawRows, samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { advantageSettings, correctionSettings, criticSettings } from "../../config/ppo/settings.ts";
+import {
+  advantageSettings,
+  correctionSettings,
+  criticSettings,
+  groupFilter,
+  rewardColumns,
+  rowSelection,
+} from "../../config/ppo/settings.ts";
 import { Loader, type LoaderState } from "../../data/loader.ts";
 import { claimRun } from "../../run/run.ts";
 import { dumpSamples } from "../../track/samples.ts";
@@ -64,9 +72,7 @@ async function trainOn(
   context: TrainContext,
 ): Promise<void> {
   const { data, trainer } = config;
-  const batchSize = config.algorithm.filter_groups.enable
-    ? (data.gen_batch_size ?? data.train_batch_size)
-    : data.train_batch_size;
+  const batchSize = groupFilter(config) ? (data.gen_batch_size ?? data.train_batch_size) : data.train_batch_size;
   const seed = data.seed ?? trainer.seed;
   const loader = new Loader({ rows: prompts.train.length, batchSize, shuffle: data.shuffle, seed, dropLast: true });
   const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
@@ -223,7 +229,7 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
       ...(values && { values }),
       ...(baselines && { baselines }),
       ...(old?.sumPiSquared && { sumPiSquared: old.sumPiSquared }),
-      components: componentsOf(episodes, algorithm.gdpo_reward_keys),
+      components: componentsOf(episodes, rewardColumns(config)),
       ...(corrected?.weights && { rolloutWeights: corrected.weights }),
     };
     const estimate = estimator.compute(evidence, advantageSettings(config));
@@ -239,10 +245,16 @@ export async function takeStep(scene: Scene, step: number, klControl: KlControl)
     returns,
     rolloutWeights: weights,
   };
-  const chosen = algorithm.use_pf_ppo ? filtered(config, scores, step) : [...episodes.keys()];
+  const selection = rowSelection(config);
+  const chosen = selection.select(totals(scores), new Random(trainer.seed, selection.name, step));
   const lesson = (rows: readonly number[], loss: Lesson["loss"]): Lesson => ({
     mask: rows.map((row) => mask[chosen[row]!]!),
-    extra: Object.fromEntries(loss.extra.map((name) => [name, rows.map((row) => given[name]?.[chosen[row]!] ?? [])])),
+    extra: Object.fromEntries(
+      (loss.extra ?? []).flatMap((extra) => {
+        const known = given[extraName(extra)];
+        return known ? [[extraName(extra), rows.map((row) => known[chosen[row]!]!)]] : []; // the engine asks for the rest
+      }),
+    ),
     loss,
   });
   const pupils = chosen.map((row) => episodes[row]!);
@@ -303,9 +315,4 @@ function batchMetrics({ config }: Scene, episodes: readonly Episode[], rows: Bat
   };
   const options = { maxPromptLength, maxResponseLength };
   return dataMetrics({ ...scored, ...(values && { values: values.filter(isScored) }) }, options);
-}
-
-/** PF-PPO: rows drawn anew by how much their score tells, the KL penalty aside. */
-function filtered({ algorithm, trainer }: PpoConfig, scores: Rows, step: number): number[] {
-  return [...drawRows(samplingWeights(totals(scores), algorithm.pf_ppo), new Random(trainer.seed, "pf-ppo", step))];
 }

@@ -8,7 +8,7 @@ import { rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { findAdvantage } from "../../algos/advantages/registry.ts";
-import type { KlControl } from "../../algos/kl/estimates.ts";
+import type { KlControl } from "../../algos/kl/control.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings, correctionSettings, klSettings, needsReference } from "../../config/ppo/settings.ts";
 import { roleSharding } from "../../config/ray/ray.ts";

@@ -6,10 +6,10 @@
  */
 
 import type { Rows } from "../../algos/batch.ts";
-import { batchScalars, type TracedLoss } from "../../algos/losses/aggregate.ts";
+import { batchScalars } from "../../algos/losses/aggregate.ts";
 import { meanOf } from "../../algos/metrics/metrics.ts";
 import { microBatching } from "../../config/ppo/settings.ts";
-import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenRow } from "../../engine/contract.ts";
+import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenLoss, TokenRow } from "../../engine/contract.ts";
 import { learningRate } from "../../nn/schedule.ts";
 import { Random } from "../../util/random.ts";
 import { scheduleOf } from "../course.ts";
@@ -22,7 +22,7 @@ export type Lesson = {
   readonly extra: Readonly<Record<string, Rows | undefined>>;
   /** What was measured to make the lesson. */
   readonly metrics?: Readonly<Record<string, number>>;
-  readonly loss: TracedLoss & { readonly temperature?: number };
+  readonly loss: TokenLoss;
 };
 
 export type UpdateOptions = {

@@ -1,18 +1,15 @@
-/**
- * The table of policy losses, by the names of `policy_loss.loss_mode`, and how users add their own.
- *
- * Departure from verl: a name cannot be given to a second loss, so nobody changes `vanilla` by accident.
- */
-import { UserError, unknownName } from "../../../util/errors.ts";
+/** The policy losses by name (`policy_loss.loss_mode`): verl's, and those that users register. */
+import { mergeTrees, type NoFields, type Tree } from "../../../util/field.ts";
+import { registryOf } from "../../registry.ts";
 import { bypass_mode } from "./bypass.ts";
 import { cispo, sapo, vanilla } from "./clip.ts";
 import { clip_cov, kl_cov } from "./covariance.ts";
 import { dppo_kl, dppo_tv } from "./divergence.ts";
 import { dro, gpg } from "./gradient.ts";
-import type { PolicyLoss } from "./policy-loss.ts";
+import { type PolicyLoss, sharedSettings } from "./policy-loss.ts";
 import { geo_mean, gspo } from "./sequence.ts";
 
-const builtIn: readonly PolicyLoss[] = [
+const builtIn = [
   vanilla,
   gspo,
   sapo,
@@ -25,26 +22,31 @@ const builtIn: readonly PolicyLoss[] = [
   dppo_tv,
   dppo_kl,
   dro,
-];
+] as const;
 
-const losses = new Map<string, PolicyLoss>(builtIn.map((loss) => [loss.name, loss]));
+/** The keys of our losses: keys of `actor_rollout_ref.actor`. */
+export const policyLossFields = mergeTrees(builtIn.map(({ fields }) => fields));
 
-/** The names of all losses there are, with those of users. */
-export const policyLossNames = (): string[] => [...losses.keys()];
+const registry = registryOf<PolicyLoss>(builtIn, {
+  what: "a policy loss",
+  subject: "`policy_loss.loss_mode`",
+  shared: [...sharedSettings, ...Object.keys(policyLossFields)],
+});
+
+/** The names of all losses, in order of registration. */
+export const policyLossNames = (): string[] => registry.names();
 
 /** The loss of that name. */
-export function findPolicyLoss(name: string): PolicyLoss {
-  const loss = losses.get(name);
-  if (loss === undefined) throw unknownName("`policy_loss.loss_mode`", name, policyLossNames());
+export const findPolicyLoss = (name: string): PolicyLoss => registry.find(name);
+
+/**
+ * Make a loss of one's own available as `policy_loss.loss_mode`; its `fields` become the keys
+ * `actor_rollout_ref.actor.policy_loss.own.NAME.KEY`. The result is the loss.
+ */
+export function registerPolicyLoss<const Fields extends Tree = NoFields>(loss: PolicyLoss<Fields>): PolicyLoss<Fields> {
+  registry.register(loss);
   return loss;
 }
 
-/** Make a loss of one's own available as `policy_loss.loss_mode`; the result is the loss. */
-export function registerPolicyLoss(loss: PolicyLoss): PolicyLoss {
-  const known = losses.get(loss.name);
-  if (known !== undefined && known !== loss) {
-    throw new UserError(`There is a policy loss called "${loss.name}" already. Give yours another name.`);
-  }
-  losses.set(loss.name, loss);
-  return loss;
-}
+/** The keys that registered losses bring, below their names. */
+export const ownPolicyLossFields = (): Tree => registry.ownFields();
