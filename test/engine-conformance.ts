@@ -289,6 +289,36 @@ export function engineLaws(engine: () => Engine, temporary: () => string): void 
       });
     });
 
+    test("a loss may read several numbers of each token, and an extra that a row lacks is named", async () => {
+      const one: TokenLoss = {
+        key: "one",
+        heads: ["logprobs"],
+        extra: ["advantages"],
+        build: ({ logprobs, advantages, mask }) => ({ loss: sum(mul(mul(logprobs!, advantages!), mask)) }),
+      };
+      const three: TokenLoss = {
+        ...one,
+        key: "three",
+        extra: [{ name: "parts", width: 3 }],
+        build: ({ parts, ...tensors }) => one.build({ ...tensors, advantages: sum(parts!, [-1]) }),
+      };
+      const rows = batchOf(1);
+      const inParts = rows.map(({ ids, mask, extra }) => ({
+        ids,
+        mask,
+        extra: { parts: Array.from(extra!.advantages!).flatMap((value) => [value / 2, 1, value / 2 - 1]) },
+      }));
+      await use("logits/llama", async (model) => {
+        const { loss } = await model.train(rows, one, { micro: { rows: 2 } });
+        const { gradNorm } = await model.step({ ...adamw, lr: 0 });
+        expect((await model.train(inParts, three, { micro: { rows: 2 } })).loss).toBeCloseTo(loss!, 3);
+        expect((await model.step({ ...adamw, lr: 0 })).gradNorm / gradNorm).toBeCloseTo(1, 4);
+        await expect(model.train(rows, three, { micro: { rows: 2 } })).rejects.toThrow(
+          /The loss `three` reads `parts` of each token, and row 0 of the batch has only /,
+        );
+      });
+    });
+
     test("a loss that no output changes leaves the decay alone, and later passes see it", async () => {
       const constant: TokenLoss = {
         key: "constant",

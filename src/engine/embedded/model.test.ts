@@ -509,7 +509,8 @@ describe("what a loss reads of each token besides the model's outputs", () => {
     extra: [{ name: "parts", width: WIDTH }],
     build: ({ parts, ...tensors }) => policyLoss.build({ ...tensors, advantages: sum(parts!, [-1]) }),
   };
-  const own = rows.filter(({ ids }) => ids.length > 5);
+  const PROMPT = 10;
+  const own = rows.filter(({ ids }) => ids.length > PROMPT + 1);
   const inParts = own.map(({ ids, mask, extra }) => ({
     ids,
     mask,
@@ -517,11 +518,11 @@ describe("what a loss reads of each token besides the model's outputs", () => {
   }));
 
   // Rows that begin alike are laid out as branches, others as rows of a grid.
-  const prompt = own[0]!.ids.slice(0, 3);
+  const prompt = own[0]!.ids.slice(0, PROMPT);
   const alike = (batch: readonly TokenRow[]): TokenRow[] =>
     batch.map(({ ids, mask, extra }) => ({
-      ids: Int32Array.of(...prompt, ...ids.slice(3)),
-      mask: Array.from(mask, (counts, t) => (t < 4 ? 0 : counts)),
+      ids: Int32Array.of(...prompt, ...ids.slice(PROMPT)),
+      mask: Array.from(mask, (counts, t) => (t < PROMPT ? 0 : t === PROMPT ? 1 : counts)),
       ...(extra && { extra }),
     }));
 
@@ -529,6 +530,7 @@ describe("what a loss reads of each token besides the model's outputs", () => {
     ["rows of a grid", (batch: readonly TokenRow[]): TokenRow[] => [...batch]],
     ["branches of one prompt", alike],
   ])("may have a width, in %s", async (_, form) => {
+    expect(own.length).toBeGreaterThan(1);
     const [one, other] = [await open(llama), await open(llama)];
     const { loss } = await train(one, form(own), { rows: 4 }, plain);
     expect((await train(other, form(inParts), { rows: 4 }, wide)).loss).toBeCloseTo(loss!, 5);
