@@ -5,10 +5,11 @@
  * step with PPO's loss behind the model against one with the plain log-likelihood, taken in turns.
  */
 
-import { advantageNames, findAdvantage } from "../src/algos/advantages/advantages.ts";
-import { type AdvantageInput, defaultAdvantageOptions } from "../src/algos/advantages/estimator.ts";
+import { defaultSettings } from "../scripts/goldens/settings.ts";
+import type { AdvantageInput } from "../src/algos/advantages/estimator.ts";
+import { advantageNames, findAdvantage } from "../src/algos/advantages/registry.ts";
 import { karmarkarKarp } from "../src/algos/balancing/partition.ts";
-import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { actorLoss } from "../src/algos/losses/actor-loss.ts";
 import { batchScalars } from "../src/algos/losses/aggregate.ts";
 import type { TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
@@ -33,7 +34,7 @@ export async function benchAlgos(options: BenchOptions, print: (figure: Figure) 
   const input = episodes();
   for (const name of advantageNames()) {
     const { compute } = findAdvantage(name);
-    const times = timesOf(options.steps ?? 7, () => compute(input, defaultAdvantageOptions));
+    const times = timesOf(options.steps ?? 7, () => compute(input, defaultSettings.advantage));
     add(`step time of ${name}, ${EPISODES} episodes of ${TOKENS} tokens (best)`, "ms", Math.min(...times), aim(times));
     add(`step time of ${name}, ${EPISODES} episodes of ${TOKENS} tokens (median)`, "ms", median(times));
   }
@@ -116,7 +117,7 @@ async function lossTimes(options: BenchOptions): Promise<{ plain: number[]; ppo:
       await model.step({ lr: 0, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0, maxNorm: 1 });
       return performance.now() - start;
     };
-    const ppoLoss = actorLoss(actorDefaults);
+    const ppoLoss = actorLoss(defaultSettings.actor);
     const [plain, ppo]: [number[], number[]] = [[], []];
     for (let turn = 0; turn <= (options.steps ?? 6); turn++) {
       const [first, second] = [await step(meanLoss), await step(ppoLoss)];

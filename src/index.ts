@@ -1,9 +1,16 @@
 /** The library: what a program that imports trainyard can use. */
 
-export { registerAdvantage } from "./algos/advantages/advantages.ts";
-export type { Advantage, AdvantageInput, AdvantageOptions, AdvantageResult } from "./algos/advantages/estimator.ts";
-export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/losses/policy-loss.ts";
-export { registerPolicyLoss } from "./algos/losses/policy-losses.ts";
+export type {
+  Advantage,
+  AdvantageInput,
+  AdvantageResult,
+  AdvantageSettings,
+} from "./algos/advantages/estimator.ts";
+export { registerAdvantage } from "./algos/advantages/registry.ts";
+export { type KlEstimate, registerKlEstimate } from "./algos/kl/estimates.ts";
+
+export type { PolicyLoss, PolicySettings, PolicyTensors } from "./algos/losses/policy/policy-loss.ts";
+export { registerPolicyLoss } from "./algos/losses/policy/registry.ts";
 export { defineConfig } from "./config/define.ts";
 export type { EvalInput } from "./config/eval/schema.ts";
 export type { GenerateInput } from "./config/generate/schema.ts";
@@ -33,3 +40,6 @@ export {
   type TextPrompt,
 } from "./train/load-model.ts";
 export { UserError } from "./util/errors.ts";
+export * as fields from "./util/field.ts";
+/** Config keys: `field(fields.number(0), 0.5, "What it means.")`. */
+export { field } from "./util/field.ts";

@@ -231,9 +231,12 @@ describe("the TypeScript of the pages", () => {
       ({ page, text }) => page === "docs/extending.md" && text.includes("registerPolicyLoss"),
     );
     await writeFile(yard.path("trainyard.config.ts"), config?.text ?? "");
-    const { code, output } = await call([join(root, "bin/trainyard.js"), "ppo", "trainer.threads=1"], yard.root);
-    expect([code, output]).toEqual([0, expect.stringContaining("by group_median and the loss square_leash")]);
-    expect((await yard.metrics("run")).map((data) => data["actor/leash"])).toEqual([
+    const { code, output } = await call(
+      [join(root, "bin/trainyard.js"), "ppo", "trainer.threads=1", "algorithm.own.group_median.quantile=0.5"],
+      yard.root,
+    );
+    expect([code, output]).toEqual([0, expect.stringContaining("by group_median and the loss square_penalty")]);
+    expect((await yard.metrics("run")).map((data) => data["actor/penalty"])).toEqual([
       expect.any(Number),
       expect.any(Number),
     ]);

@@ -9,10 +9,11 @@ import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { actorDefaults, actorLoss } from "../src/algos/losses/actor-loss.ts";
+import { defaultSettings } from "../scripts/goldens/settings.ts";
+import { actorLoss } from "../src/algos/losses/actor-loss.ts";
 import { batchScalars } from "../src/algos/losses/aggregate.ts";
 import { weightedScores } from "../src/algos/losses/preference-loss.ts";
-import { criticDefaults, valueLoss } from "../src/algos/losses/value-loss.ts";
+import { valueLoss } from "../src/algos/losses/value-loss.ts";
 import type {
   Engine,
   HeadName,
@@ -75,8 +76,8 @@ const scalarsOf = (rows: readonly TokenRow[]) =>
   );
 
 /** A policy loss with an entropy bonus and a penalty on the KL to the reference. */
-const policy: TokenLoss = actorLoss({ ...actorDefaults, entropy_coeff: 0.05, use_kl_loss: true });
-const critic: TokenLoss = valueLoss(criticDefaults);
+const policy: TokenLoss = actorLoss({ ...defaultSettings.actor, entropy_coeff: 0.05, use_kl_loss: true });
+const critic: TokenLoss = valueLoss(defaultSettings.critic);
 
 /** The mean negative log-likelihood. */
 const likelihood: TokenLoss = {
@@ -285,6 +286,36 @@ export function engineLaws(engine: () => Engine, temporary: () => string): void 
         const rows = [tokenRow([5, 6, 7], 3)];
         expect(await model.train(rows, likelihood, { micro: { rows: 1 }, scalars: { count: 1 } })).toEqual({ loss: 0 });
         expect(await model.step(adamw)).toEqual({ gradNorm: 0, isSkipped: false });
+      });
+    });
+
+    test("a loss may read several numbers of each token, and an extra that a row lacks is named", async () => {
+      const one: TokenLoss = {
+        key: "one",
+        heads: ["logprobs"],
+        extra: ["advantages"],
+        build: ({ logprobs, advantages, mask }) => ({ loss: sum(mul(mul(logprobs!, advantages!), mask)) }),
+      };
+      const three: TokenLoss = {
+        ...one,
+        key: "three",
+        extra: [{ name: "parts", width: 3 }],
+        build: ({ parts, ...tensors }) => one.build({ ...tensors, advantages: sum(parts!, [-1]) }),
+      };
+      const rows = batchOf(1);
+      const inParts = rows.map(({ ids, mask, extra }) => ({
+        ids,
+        mask,
+        extra: { parts: Array.from(extra!.advantages!).flatMap((value) => [value / 2, 1, value / 2 - 1]) },
+      }));
+      await use("logits/llama", async (model) => {
+        const { loss } = await model.train(rows, one, { micro: { rows: 2 } });
+        const { gradNorm } = await model.step({ ...adamw, lr: 0 });
+        expect((await model.train(inParts, three, { micro: { rows: 2 } })).loss).toBeCloseTo(loss!, 3);
+        expect((await model.step({ ...adamw, lr: 0 })).gradNorm / gradNorm).toBeCloseTo(1, 4);
+        await expect(model.train(rows, three, { micro: { rows: 2 } })).rejects.toThrow(
+          /The loss `three` reads `parts` of each token, and row 0 of the batch has only /,
+        );
       });
     });
 

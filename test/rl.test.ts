@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { advantageNames, findAdvantage } from "../src/algos/advantages/advantages.ts";
+import { advantageNames, findAdvantage } from "../src/algos/advantages/registry.ts";
 import { correctionPresets } from "../src/algos/correction/presets.ts";
-import { klKinds } from "../src/algos/kl.ts";
-import { policyLossNames } from "../src/algos/losses/policy-losses.ts";
+import { klNames } from "../src/algos/kl/estimates.ts";
+import { policyLossNames } from "../src/algos/losses/policy/registry.ts";
 import type { RewardFunction } from "../src/rewards/reward.ts";
 import { Yard } from "./rl-yard.ts";
 
@@ -48,7 +48,7 @@ describe("two steps are taken with", () => {
       `${actor}.policy_loss.loss_mode=${name}`,
       ...(name === "dro" ? [`${actor}.policy_loss.dro_beta=0.1`] : []),
     ]),
-    ...klKinds.map((kind) => [
+    ...klNames().map((kind) => [
       `${actor}.use_kl_loss=true`,
       `${actor}.kl_loss_type=${kind}`,
       "algorithm.use_kl_in_reward=true",

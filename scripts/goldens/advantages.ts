@@ -6,13 +6,11 @@
  * should be whitened verl raises; ours leaves it unwhitened, so that only finite numbers are asked for.
  */
 import { z } from "zod";
-import { advantageNames, findAdvantage } from "../../src/algos/advantages/advantages.ts";
-import {
-  type AdvantageInput,
-  type AdvantageOptions,
-  defaultAdvantageOptions,
-} from "../../src/algos/advantages/estimator.ts";
+import type { AdvantageInput, AdvantageSettings } from "../../src/algos/advantages/estimator.ts";
+import { advantageNames, findAdvantage } from "../../src/algos/advantages/registry.ts";
+import type { Tree } from "../../src/util/field.ts";
 import { check, type GoldenCase } from "./compare.ts";
+import { defaultSettings } from "./settings.ts";
 
 const Rows = z.array(z.array(z.number()));
 const Config = z.object({
@@ -43,7 +41,7 @@ export async function checkAdvantages(golden: GoldenCase): Promise<string[]> {
   const name = golden.function ?? golden.name.replace(/\/.*/, "");
   if (!advantageNames().includes(name)) return [`${golden.name}: there is no check for this case`];
   const inputs = Inputs.parse(golden.inputs);
-  const compute = () => findAdvantage(name).compute(inputOf(inputs), optionsOf(inputs, golden.version));
+  const compute = () => findAdvantage(name).compute(inputOf(inputs), settingsOf(inputs, golden.version));
   return check({ ...golden, outputs: expected(golden, inputs.response_mask) }, compute);
 }
 
@@ -61,18 +59,20 @@ function inputOf(inputs: Inputs): AdvantageInput {
   };
 }
 
-function optionsOf(inputs: Inputs, version = ""): AdvantageOptions {
+function settingsOf(inputs: Inputs, version = ""): AdvantageSettings<Tree> {
+  const { advantage: defaults } = defaultSettings;
   const { gamma, lam, norm_adv_by_std_in_grpo, gdpo_reward_keys, gdpo_reward_weights } = {
     ...inputs,
     ...inputs.config,
   };
   return {
-    gamma: gamma ?? defaultAdvantageOptions.gamma,
-    lam: lam ?? defaultAdvantageOptions.lam,
-    normByStd: norm_adv_by_std_in_grpo ?? defaultAdvantageOptions.normByStd,
+    ...defaults,
+    gamma: gamma ?? defaults.gamma,
+    lam: lam ?? defaults.lam,
+    norm_adv_by_std_in_grpo: norm_adv_by_std_in_grpo ?? defaults.norm_adv_by_std_in_grpo,
     version: /^0\.[0-8]\b/.test(version) ? "0.7" : "0.9",
-    ...(gdpo_reward_keys && { rewardKeys: gdpo_reward_keys }),
-    ...(gdpo_reward_weights && { rewardWeights: gdpo_reward_weights }),
+    ...(gdpo_reward_keys && { gdpo_reward_keys }),
+    ...(gdpo_reward_weights && { gdpo_reward_weights }),
     ...(inputs.handle_zero_tail !== undefined && { zeroTail: inputs.handle_zero_tail }),
   };
 }

@@ -10,19 +10,17 @@
 
 import { z } from "zod";
 import type { Version } from "../../src/algos/batch.ts";
-import { adapt, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "../../src/algos/kl.ts";
-import {
-  type AggregateMode,
-  aggregate,
-  batchScalars,
-  type LossParts,
-  type TokenTensors,
-} from "../../src/algos/losses/aggregate.ts";
-import { criticDefaults, valueLoss } from "../../src/algos/losses/value-loss.ts";
-import { samplingWeights } from "../../src/algos/pf-ppo.ts";
+import { adapt, klControl, klControlFields } from "../../src/algos/kl/control.ts";
+import { klEstimate, klNames, klPenalty } from "../../src/algos/kl/estimates.ts";
+import { penalizeRewards } from "../../src/algos/kl/reward-penalty.ts";
+import { type AggregateMode, aggregate, batchScalars } from "../../src/algos/losses/aggregate.ts";
+import type { LossParts, LossTensors } from "../../src/algos/losses/token-loss.ts";
+import { valueLoss } from "../../src/algos/losses/value-loss.ts";
+import { samplingWeights } from "../../src/algos/selection/pf-ppo.ts";
 import * as o from "../../src/graph/ops.ts";
 import { grad } from "../../src/graph/vjp.ts";
 import { interpret } from "../../src/runtime/interpreter.ts";
+import { defaultsOf } from "../../src/util/field.ts";
 import { check, type GoldenCase } from "./compare.ts";
 import { GlobalBatch, globalCounts, modeOf, ranksIn, versionOf } from "./policy-losses.ts";
 import { runLoss, unflatten } from "./traced.ts";
@@ -73,7 +71,7 @@ function aggregated(golden: GoldenCase, modes: readonly string[]): unknown {
   const info = GlobalBatch.parse(golden.inputs);
   const version = versionOf(golden);
   return perMode(modes, (mode) => {
-    const build = (tensors: TokenTensors): LossParts => ({
+    const build = (tensors: LossTensors): LossParts => ({
       loss: aggregate(tensors.x!, tensors, optionsFor(mode, info, version)),
       metrics: {},
     });
@@ -97,7 +95,7 @@ function valueLosses(golden: GoldenCase, modes: readonly string[]): unknown {
   const version = versionOf(golden);
   const local = batchScalars(mask, mask[0]!.length);
   return perMode(modes, (mode) => {
-    const { build } = valueLoss({ ...criticDefaults, ...optionsFor(mode, info, version), cliprange_value });
+    const { build } = valueLoss({ ...optionsFor(mode, info, version), cliprange_value });
     const run = { build, rows: { values: vpreds, oldValues: values, returns, mask }, wrt: ["values"] };
     const { loss, gradients } = runLoss({ ...run, scalars: { ...local, ...globalCounts(info) } });
     const { metrics } = runLoss({ ...run, scalars: local });
@@ -151,7 +149,7 @@ function penalties(golden: GoldenCase, kinds: readonly string[]): unknown {
   return Object.fromEntries(
     kinds.map((kind) => {
       const isRefused = typeof expected[kind] === "string";
-      if (isRefused) return [kind, klKinds.includes(kind) ? expected[kind] : refusal(kind, String(expected[kind]))];
+      if (isRefused) return [kind, klNames().includes(kind) ? expected[kind] : refusal(kind, String(expected[kind]))];
       const shape = [logprob.length, logprob[0]!.length];
       const [logprobs, reference] = [o.input("logprobs", shape), o.input("ref", shape)];
       const kl = klPenalty(logprobs, reference, kind);
@@ -181,8 +179,9 @@ function refusal(kind: string, error: string): string {
   }
 }
 
+const controlDefaults = defaultsOf(klControlFields);
 const Control = z.object({
-  type: z.string().optional(),
+  type: z.enum(["fixed", "adaptive"]).optional(),
   kl_coef: z.number(),
   target_kl: z.number().optional(),
   horizon: z.number().optional(),
@@ -200,8 +199,9 @@ function controlled({ inputs }: GoldenCase): unknown {
   const { init_kl_coef, kl_coef, target_kl, horizon, current_kl, n_steps } = Inputs.parse(inputs);
   const isAdaptive = target_kl !== undefined && horizon !== undefined;
   let control = klControl({
+    ...controlDefaults,
     kl_coef: init_kl_coef ?? kl_coef ?? Number.NaN,
-    ...(isAdaptive ? { type: "adaptive", target_kl, horizon } : {}),
+    ...(isAdaptive ? { type: "adaptive" as const, target_kl, horizon } : {}),
   });
   const values = current_kl.map((kl, i) => {
     control = adapt(control, kl, n_steps[i]!);
@@ -222,6 +222,7 @@ function penalized({ inputs }: GoldenCase): unknown {
   const given = Inputs.parse(inputs);
   const { type, kl_coef, target_kl, horizon } = given.kl_ctrl;
   const before = klControl({
+    ...controlDefaults,
     kl_coef,
     ...(type === undefined ? {} : { type }),
     ...(target_kl === undefined ? {} : { target_kl }),
@@ -257,7 +258,10 @@ function rewards({ inputs }: GoldenCase): unknown {
   const { token_level_scores: scores, old_log_prob, ref_log_prob, kl_ratio } = Inputs.parse(inputs);
   const mask = scores.map((row) => row.map(() => 1));
   const batch = { scores, oldLogprobs: old_log_prob, refLogprobs: ref_log_prob, mask };
-  return { rewards: penalizeRewards(batch, { kind: "kl", control: klControl({ kl_coef: kl_ratio }) }).rewards };
+  return {
+    rewards: penalizeRewards(batch, { kind: "kl", control: klControl({ ...controlDefaults, kl_coef: kl_ratio }) })
+      .rewards,
+  };
 }
 
 // ---------------------------------------------------------------- PF-PPO

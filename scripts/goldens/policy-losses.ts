@@ -9,15 +9,17 @@
 
 import { z } from "zod";
 import type { Rows, Version } from "../../src/algos/batch.ts";
-import { correctionOf } from "../../src/algos/correction/config.ts";
+import { type BypassLoss, correctionOf } from "../../src/algos/correction/config.ts";
 import { correctUpdate } from "../../src/algos/correction/correct.ts";
+import type { ActorSettings } from "../../src/algos/losses/actor-loss.ts";
 import { type AggregateMode, batchScalars } from "../../src/algos/losses/aggregate.ts";
 import { clipCandidates } from "../../src/algos/losses/policy/covariance.ts";
 import { reinforce } from "../../src/algos/losses/policy/gradient.ts";
-import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "../../src/algos/losses/policy-loss.ts";
-import { findPolicyLoss } from "../../src/algos/losses/policy-losses.ts";
+import { type PolicyLoss, policyTensors } from "../../src/algos/losses/policy/policy-loss.ts";
+import { findPolicyLoss } from "../../src/algos/losses/policy/registry.ts";
 import { Random } from "../../src/util/random.ts";
 import { check, type GoldenCase } from "./compare.ts";
+import { defaultSettings } from "./settings.ts";
 import { runLoss } from "./traced.ts";
 
 const Numbers = z.array(z.array(z.number()));
@@ -90,11 +92,12 @@ function lossOutputs(golden: GoldenCase, loss: PolicyLoss): { outputs: unknown; 
   for (const [mode, value] of Object.entries(modes)) {
     const { metrics: own, candidates, dropped } = Mode.parse(value);
     const config = configOf(given, mode as AggregateMode, version); // an unknown one is refused by the loss
+    loss.check?.(config);
     const prepared = loss.prepare?.(batch, config, new Random(1)) ?? {};
     if (dropped !== undefined) checkDraw(prepared.isSelected!, dropped);
     const extra = dropped === undefined ? prepared : { isSelected: marked(batch.mask, dropped) };
     const run = {
-      build: (tensors: Parameters<typeof policyTerms>[0]) => loss.build(policyTerms(tensors, config), config),
+      build: (tensors: Parameters<typeof policyTensors>[0]) => loss.build(policyTensors(tensors, config), config),
       rows: { ...rows, ...extra },
       wrt: ["logprobs"],
     };
@@ -137,22 +140,21 @@ export function ranksIn({ dp_size = 1 }: GlobalBatch, mode: string, version: Ver
   return version === "0.7" && mode === "seq-mean-token-sum-norm" ? 1 : dp_size;
 }
 
-function effectiveMode(loss: PolicyLoss, { loss_agg_mode, version }: PolicyConfig): AggregateMode {
+function effectiveMode(loss: PolicyLoss, { loss_agg_mode, version }: ActorSettings): AggregateMode {
   const isFixed = loss.name === "sapo" || (loss.name === "gspo" && version === "0.7");
   return isFixed ? "seq-mean-token-mean" : loss_agg_mode;
 }
 
-function configOf({ config }: Inputs, mode: AggregateMode, version: Version): PolicyConfig {
+function configOf({ config }: Inputs, mode: AggregateMode, version: Version): ActorSettings {
   const { policy_loss, global_batch_info, ...rest } = config;
   const { rollout_correction, ...given } = policy_loss ?? {};
+  const { actor: defaults } = defaultSettings;
+  const { loss_type = "ppo_clip" } = rollout_correction ?? {};
   return {
-    ...policyDefaults,
+    ...defaults,
     ...rest,
-    policy_loss: {
-      ...policyDefaults.policy_loss,
-      ...given,
-      rollout_correction: { loss_type: rollout_correction?.loss_type ?? "ppo_clip" },
-    },
+    policy_loss: { ...defaults.policy_loss, ...given },
+    rollout_correction: { loss_type: loss_type as BypassLoss }, // an unknown one is refused by the loss
     loss_agg_mode: mode,
     loss_scale_factor: global_batch_info?.loss_scale_factor ?? null,
     version,

@@ -4,14 +4,14 @@
  */
 
 import type { Rows } from "../../src/algos/batch.ts";
-import type { LossParts, TokenTensors } from "../../src/algos/losses/aggregate.ts";
+import type { LossParts, LossTensors } from "../../src/algos/losses/token-loss.ts";
 import * as o from "../../src/graph/ops.ts";
 import { grad } from "../../src/graph/vjp.ts";
 import { interpret } from "../../src/runtime/interpreter.ts";
 import { invariant } from "../../src/util/errors.ts";
 
 export type LossRun = {
-  build(tensors: TokenTensors): LossParts;
+  build(tensors: LossTensors): LossParts;
   /** Per-token tensors by name, rows of one length. */
   readonly rows: Readonly<Record<string, Rows>> & { readonly mask: Rows };
   readonly scalars: Readonly<Record<string, number>>;
@@ -32,8 +32,8 @@ export function traceLoss({ build, rows, scalars, wrt = [] }: LossRun) {
     ...Object.fromEntries(Object.keys(rows).map((name) => [name, o.input(name, shape)])),
     ...Object.fromEntries(Object.keys(scalars).map((name) => [name, o.input(name, [])])),
     mask: o.input("mask", shape),
-  } as TokenTensors; // the intersection of a record and one of its keys, which a spread does not show
-  const { loss, metrics } = build(tensors);
+  } as LossTensors; // the intersection of a record and one of its keys, which a spread does not show
+  const { loss, metrics = {} } = build(tensors);
   const gradients = grad(
     loss,
     wrt.map((name) => tensors[name]!),

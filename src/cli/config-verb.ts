@@ -1,9 +1,9 @@
 /** A verb that is all config: arguments to a resolved config, help and dry run on the way, then the work. */
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
-import { defaultFile, loadConfig } from "../config/file.ts";
+import { defaultFile, loadConfig, registerFrom } from "../config/file.ts";
 import { resolve } from "../config/resolve.ts";
-import type { Schema } from "../config/schema.ts";
+import { type Schema, withRegistered } from "../config/schema.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import type { Tree } from "../util/field.ts";
 import { info } from "../util/log.ts";
@@ -27,7 +27,8 @@ export async function runVerb<T extends Tree, Config>(
 ): Promise<number> {
   const parsed = parseArguments(args);
   if (parsed.isHelp) {
-    process.stdout.write(verbHelp(schema, summary, examples));
+    await registerFrom({ ...parsed, folder: process.cwd() });
+    process.stdout.write(verbHelp(withRegistered(schema), summary, examples));
     return 0;
   }
   const { config, notices, file } = await read(parsed, schema, env).catch((error) => withTypes(parsed, error));

@@ -67,6 +67,16 @@ export async function loadConfig(request: Request, schema: AnySchema): Promise<L
   );
 }
 
+/**
+ * Import the config file that was asked for, if it is a program, for what it registers: `--help` shows its keys. A file
+ * that cannot be loaded registers nothing; a run says why.
+ */
+export async function registerFrom({ file, configPath, configName, folder }: Request): Promise<void> {
+  const named = file ?? (configPath === undefined && configName === undefined ? defaultFile : "");
+  const path = resolve(folder, named);
+  if (kinds[extname(path)] === loadModule && existsSync(path)) await importFile(path).catch(() => undefined);
+}
+
 async function load(path: string, shown: string, schema: AnySchema): Promise<Loaded & { file: string }> {
   const read = kinds[extname(path)];
   if (read === undefined)

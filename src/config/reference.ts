@@ -47,7 +47,7 @@ function section(schema: AnySchema): string {
   }
   flush();
   const engines = Object.entries(schema.engines ?? {}).flatMap(([name, variant]) => engineKeys(name, variant));
-  return [...parts, ...engines, ...otherKeys(schema)].join("\n\n");
+  return [...parts, ...engines, ...registeredKeys(schema), ...otherKeys(schema)].join("\n\n");
 }
 
 /** Keys that only one engine has. */
@@ -58,6 +58,17 @@ function engineKeys(name: string, { fields, aliases }: Variant): string[] {
     `### Keys that count with ${engineKey}=${name}`,
     table(["key", "default", "takes", "meaning"], rows),
     ...(spellings.length === 0 ? [] : [`Other spellings: ${spellings.join(", ")}.`]),
+  ];
+}
+
+/** Where a program may add keys. */
+function registeredKeys({ registered = [] }: AnySchema): string[] {
+  if (registered.length === 0) return [];
+  const rows = registered.map(({ branch, doc }) => [code(`${branch}.NAME.KEY`), doc]);
+  return [
+    "### Keys of your own algorithms",
+    "An estimator or a loss that a config file registers declares its keys, each with type, default and meaning. NAME is its name. `--help` behind the config file lists them, and unknown ones are refused as everywhere.",
+    table(["key", "meaning"], rows),
   ];
 }
 

@@ -9,7 +9,17 @@ import { type Field, isField, mandatory, type Resolved, type Tree } from "../uti
 import { collect, type Said } from "./collect.ts";
 import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
-import { type AnySchema, engineKey, fieldsOf, find, nearestKeys, onEngine, own, type Schema } from "./schema.ts";
+import {
+  type AnySchema,
+  engineKey,
+  fieldsOf,
+  find,
+  nearestKeys,
+  onEngine,
+  own,
+  type Schema,
+  withRegistered,
+} from "./schema.ts";
 import { formatValue } from "./value.ts";
 
 /** What resolving needs to know about the outside. */
@@ -27,9 +37,10 @@ export function resolve<T extends Tree, Config>(
   sources: readonly (readonly Entry[])[],
   surroundings: Surroundings,
 ): { config: Config; notices: string[] } {
-  const plain = read(schema, sources, surroundings);
-  const used = schema.engines === undefined ? schema : onEngine(schema, plain.scope.get(engineKey));
-  const { preset, scope, collected } = used === schema ? plain : read(used, sources, surroundings);
+  const whole = withRegistered(schema);
+  const plain = read(whole, sources, surroundings);
+  const used = whole.engines === undefined ? whole : onEngine(whole, plain.scope.get(engineKey));
+  const { preset, scope, collected } = used === whole ? plain : read(used, sources, surroundings);
   const { said, noEffect, given, problems } = collected;
   const values = new Map<string, unknown>();
   for (const [key, field] of fieldsOf(used.fields)) {
@@ -176,7 +187,7 @@ function nest<T extends Tree>(tree: Tree, values: ReadonlyMap<string, unknown>):
       }),
     );
   // Safe: every leaf was parsed by the schema of the field that stands at the same place of the tree, which is T's own
-  // with the keys of an engine besides.
+  // with the keys of an engine and of registered algorithms beside them.
   return build(tree, "") as Resolved<T>;
 }
 

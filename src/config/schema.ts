@@ -5,7 +5,7 @@
  * Every key a user can write falls into exactly one of these or is unknown; `find` decides which, `resolve.ts` acts.
  */
 import { invariant, nearest } from "../util/errors.ts";
-import { type Field, isField, type Resolved, type Tree } from "../util/field.ts";
+import { type Field, isField, joinTrees, type Resolved, type Tree } from "../util/field.ts";
 
 /** The key that chooses the engine, where there is a choice. */
 export const engineKey = "trainer.engine";
@@ -34,6 +34,15 @@ export type Preset = { readonly defaults: Readonly<Record<string, unknown>>; rea
 /** What is different on another engine: keys that it has besides, and what it says about others. */
 export type Variant = Pick<Schema<Tree>, "fields" | "aliases" | "inert" | "refused" | "groups">;
 
+/** Keys that a program adds: those of the algorithms that it registers, below a branch of the tree. */
+export type RegisteredKeys = {
+  readonly branch: string;
+  /** What adds keys there. */
+  readonly doc: string;
+  /** The fields that are there now, below the names of what brought them. */
+  fields(): Tree;
+};
+
 /** The keys of one verb. */
 export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly verb: string;
@@ -48,6 +57,7 @@ export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly configs: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** By the values of `engineKey` that are not its default. */
   readonly engines?: Readonly<Record<string, Variant>>;
+  readonly registered?: readonly RegisteredKeys[];
   preset(given: ReadonlySet<string>, configName: string | undefined): Preset;
   /** Rules between keys: throws a `UserError`, or returns the config to use and what to say. */
   finish(
@@ -67,6 +77,16 @@ export type Found =
   | { readonly kind: "branch"; readonly key: string }
   | { readonly kind: "unknown"; readonly key: string };
 
+/** A schema with the keys that registered algorithms bring. */
+export function withRegistered(schema: AnySchema): AnySchema {
+  const trees = (schema.registered ?? []).flatMap(({ branch, fields }) => {
+    const own = fields();
+    if (Object.keys(own).length === 0) return [];
+    return [branch.split(".").reduceRight<Tree>((inner, part) => ({ [part]: inner }), own)];
+  });
+  return trees.length === 0 ? schema : { ...schema, fields: trees.reduce(joinTrees, schema.fields) };
+}
+
 /** A schema as it is on an engine; `name` is what was written for `engineKey`. */
 export function onEngine(schema: AnySchema, name: unknown): AnySchema {
   const variant = typeof name === "string" ? own(schema.engines ?? {}, name) : undefined;
@@ -74,7 +94,7 @@ export function onEngine(schema: AnySchema, name: unknown): AnySchema {
   const known = onEngines.get(schema) ?? new Map<Variant, AnySchema>();
   const made: AnySchema = known.get(variant) ?? {
     ...schema,
-    fields: joined(schema.fields, variant.fields),
+    fields: joinTrees(schema.fields, variant.fields),
     aliases: { ...schema.aliases, ...variant.aliases },
     inert: { ...schema.inert, ...variant.inert },
     refused: { ...schema.refused, ...variant.refused },
@@ -85,15 +105,6 @@ export function onEngine(schema: AnySchema, name: unknown): AnySchema {
 }
 
 const onEngines = new WeakMap<AnySchema, Map<Variant, AnySchema>>(); // schemas are constants
-
-/** The fields of both trees. */
-function joined(a: Tree, b: Tree): Tree {
-  const both = Object.entries(b).map(([name, node]) => {
-    const other = own(a, name);
-    return [name, other === undefined || isField(other) || isField(node) ? node : joined(other, node)];
-  });
-  return { ...a, ...Object.fromEntries(both) };
-}
 
 /** Every field of a tree with its dotted key, in order. */
 export function fieldsOf(tree: Tree, prefix = ""): Map<string, Field<unknown, unknown>> {

@@ -4,19 +4,21 @@
  * Everything that trains or measures a model is written against these types, once for all engines. A loss is a traced
  * function of per-token tensors, so an engine may run it inside its own graph or beside it.
  */
-import type { Node } from "../graph/node.ts";
+import type { HeadName, LossTensors, TokenLoss } from "../algos/losses/token-loss.ts";
 import type { AnyModelConfig } from "../models/config.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../rollout/request.ts";
 
-/** What a model can say about a token: see `TokenOutputs`. */
-export type HeadName = "logprobs" | "entropy" | "sumPiSquared" | "values" | "scores";
+export type { HeadName, LossTensors, TokenLoss };
 
-/** One sequence. Arrays have one entry per token of `ids`. */
+/** One sequence. Arrays have one entry per token of `ids`, but for extras of a width. */
 export type TokenRow = {
   readonly ids: Int32Array;
   /** 1 where the token counts: its outputs are computed and the loss sees it. Only such tokens cost anything in the head. */
   readonly mask: ArrayLike<number>;
-  /** What else the loss reads per token, by name: old log-probs, advantages, … */
+  /**
+   * What else the loss reads per token, by name: old log-probs, advantages, … An extra of a width has `width` numbers for
+   * each token, one token after the other.
+   */
   readonly extra?: Readonly<Record<string, ArrayLike<number>>>;
 };
 
@@ -39,23 +41,6 @@ export type ForwardOptions = {
   readonly micro: MicroBatching;
   readonly temperature?: number;
   readonly onMicroBatch?: OnMicroBatch;
-};
-
-/** What a loss is built from: every tensor is [batch, time], every scalar is []. */
-export type LossTensors = Readonly<Record<string, Node>> & { readonly mask: Node };
-
-/** A loss as data: which outputs and inputs it reads, and how they become a number. */
-export type TokenLoss = {
-  /** Losses with the same key build the same graph. */
-  readonly key: string;
-  readonly heads: readonly HeadName[];
-  /** Names of `TokenRow.extra` it reads. */
-  readonly extra?: readonly string[];
-  /** Names of numbers given with each batch, such as the token count to divide by. */
-  readonly scalars?: readonly string[];
-  readonly temperature?: number;
-  /** Loss and metrics are sums over the batch, so that micro-batches add up to the whole. */
-  build(tensors: LossTensors): { readonly loss: Node; readonly metrics?: Readonly<Record<string, Node>> };
 };
 
 export type TrainOptions = {

@@ -5,6 +5,7 @@
  * the reference page say the same. A tree of fields gives the TypeScript types of the resolved config and of the input.
  */
 import { z } from "zod";
+import { invariant } from "./errors.ts";
 
 /** What values a key takes; `In` is what may be written, `Out` what the program gets. */
 export type Type<Out, In = Out> = {
@@ -33,6 +34,9 @@ export type Field<Out, In> = {
 /** Fields under their names. */
 export type Tree = { readonly [name: string]: Tree | Field<unknown, unknown> };
 
+/** A tree without fields. */
+export type NoFields = Readonly<Record<never, never>>;
+
 /** The resolved config of a tree. */
 export type Resolved<T> = T extends Field<infer Out, unknown> ? Out : { readonly [K in keyof T]: Resolved<T[K]> };
 
@@ -48,6 +52,57 @@ export function field<Out, In>(type: Type<Out, In>, initial: In | Interpolation 
 /** Whether a node of a tree is a field rather than a branch. */
 export function isField(node: Tree | Field<unknown, unknown>): node is Field<unknown, unknown> {
   return "doc" in node && typeof node.doc === "string";
+}
+
+/** One tree of the fields of all members of a union of trees. */
+type Merged<T> = (T extends unknown ? (tree: T) => void : never) extends (tree: infer All) => void ? All : never;
+
+/** The fields of several trees as one. Where two declare the same key, it must be the same field. */
+export function mergeTrees<T extends Tree>(trees: readonly T[]): Merged<T> {
+  const merged = trees.reduce<Tree>((all, tree) => joinTrees(all, tree), {});
+  for (const tree of trees) checkSame(tree, merged, "");
+  return merged as Merged<T>; // every field of every tree is in it, at its own place
+}
+
+/** The fields of both trees; where both have one at the same place, the second's. */
+export function joinTrees(a: Tree, b: Tree): Tree {
+  const both = Object.entries(b).map(([name, node]) => {
+    const other = Object.hasOwn(a, name) ? a[name] : undefined;
+    return [name, other === undefined || isField(other) || isField(node) ? node : joinTrees(other, node)];
+  });
+  return { ...a, ...Object.fromEntries(both) };
+}
+
+function checkSame(tree: Tree, merged: Tree, prefix: string): void {
+  for (const [name, node] of Object.entries(tree)) {
+    const found = merged[name]!;
+    if (isField(node) || isField(found)) invariant(node === found, `the key ${prefix}${name} is declared twice`);
+    else checkSame(node, found, `${prefix}${name}.`);
+  }
+}
+
+/** The values of a tree's own keys, out of a config that may hold others too. */
+export function valuesOf<T extends Tree>(tree: T, config: Resolved<T>): Resolved<T> {
+  const select = (node: Tree, values: Readonly<Record<string, unknown>>): Record<string, unknown> =>
+    Object.fromEntries(
+      Object.entries(node).map(([name, child]) => [
+        name,
+        isField(child) ? values[name] : select(child, values[name] as Readonly<Record<string, unknown>>), // as the tree
+      ]),
+    );
+  return select(tree, config as Readonly<Record<string, unknown>>) as Resolved<T>; // the same keys, with their values
+}
+
+/** The values of a tree whose keys are all left at their defaults; none of them may refer to another key. */
+export function defaultsOf<T extends Tree>(tree: T): Resolved<T> {
+  const select = (node: Tree): Record<string, unknown> =>
+    Object.fromEntries(
+      Object.entries(node).map(([name, child]) => [
+        name,
+        isField(child) ? child.type.schema.parse(child.default) : select(child),
+      ]),
+    );
+  return select(tree) as Resolved<T>; // each leaf was parsed by the schema of its own field
 }
 
 /** true or false. */
@@ -91,6 +146,29 @@ export function int(min: number): Type<number> {
 export function number(min: number, max = Number.POSITIVE_INFINITY): Type<number> {
   const expects = max === Number.POSITIVE_INFINITY ? `a number of at least ${min}` : `a number from ${min} to ${max}`;
   return { schema: z.number().min(min).max(max), expects };
+}
+
+/** Any finite number. */
+export const real: Type<number> = { schema: z.number(), expects: "a number" };
+
+/** A number above `bound`. */
+export const above = (bound: number): Type<number> => ({
+  schema: z.number().gt(bound),
+  expects: `a number above ${bound}`,
+});
+
+/** A number above 0. */
+export const positive = above(0);
+
+/** Several numbers. */
+export const reals: Type<readonly number[]> = {
+  schema: z.array(z.number()).readonly(),
+  expects: "a list of numbers such as [1,0.5]",
+};
+
+/** One of a table of names that a program may add to. Whether the name is in the table is checked there. */
+export function nameOf(what: string, known: readonly string[]): Type<string> {
+  return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };
 }
 
 /** A count, or -1 for what `meaning` says. */

@@ -1,11 +1,17 @@
 /** Laws of the advantage estimators: each holds for every estimator it names, over random batches. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { advantageNames, findAdvantage, registerAdvantage } from "./advantages.ts";
-import { type Advantage, type AdvantageInput, type AdvantageOptions, defaultAdvantageOptions } from "./estimator.ts";
+import { defaultSettings } from "../../../scripts/goldens/settings.ts";
+import type { Advantage, AdvantageInput, AdvantageSettings } from "./estimator.ts";
+import { type advantageFields, advantageNames, findAdvantage, registerAdvantage } from "./registry.ts";
 
 const names = advantageNames();
-const options: AdvantageOptions = { ...defaultAdvantageOptions, gamma: 0.9, lam: 0.8, rewardKeys: ["style", "truth"] };
+const settings: AdvantageSettings<typeof advantageFields> = {
+  ...defaultSettings.advantage,
+  gamma: 0.9,
+  lam: 0.8,
+  gdpo_reward_keys: ["style", "truth"],
+};
 const outcomeNames = names.filter((name) => /grpo|rloo|opo|gpg|gdpo|baseline$/.test(name) && !/token/.test(name));
 
 type Token = { reward: number; counts: number; value: number; logprob: number; sumPiSquared: number; ratio: number };
@@ -54,9 +60,9 @@ function inputOf(rows: readonly Row[]): AdvantageInput {
   };
 }
 
-const compute = (name: string, rows: readonly Row[], more: Partial<AdvantageOptions> = {}) =>
-  findAdvantage(name).compute(inputOf(rows), { ...options, ...more });
-const advantages = (name: string, rows: readonly Row[], more: Partial<AdvantageOptions> = {}) =>
+const compute = (name: string, rows: readonly Row[], more: Partial<typeof settings> = {}) =>
+  findAdvantage(name).compute(inputOf(rows), { ...settings, ...more });
+const advantages = (name: string, rows: readonly Row[], more: Partial<typeof settings> = {}) =>
   compute(name, rows, more).advantages.map((entries) => [...entries]);
 const scoreOf = ({ tokens }: Row) => tokens.reduce((sum, { reward }) => sum + reward, 0);
 const mean = (list: readonly number[]) => list.reduce((a, b) => a + b, 0) / list.length;
@@ -152,7 +158,7 @@ describe.each(names)("%s", (name) => {
       fc.property(batch, (rows) => {
         const input = inputOf(rows);
         const typed = { ...input, mask: input.mask.map((entries) => Uint8Array.from(entries)) };
-        expect(findAdvantage(name).compute(typed, options).advantages).toEqual(compute(name, rows).advantages);
+        expect(findAdvantage(name).compute(typed, settings).advantages).toEqual(compute(name, rows).advantages);
       }),
     );
   });
@@ -197,7 +203,7 @@ describe("tool output between the policy's tokens", () => {
   test("reinforce_plus_plus credits the tokens before it, and with version 0.7 does not", () => {
     const rows = [episode("a", 1, [1, 1, 0, 0, 1])];
     const returns = (version: "0.7" | "0.9") => [
-      ...findAdvantage("reinforce_plus_plus").compute(inputOf(rows), { ...options, gamma: 0.5, version }).returns[0]!,
+      ...findAdvantage("reinforce_plus_plus").compute(inputOf(rows), { ...settings, gamma: 0.5, version }).returns[0]!,
     ];
     expect(returns("0.9")).toEqual([0.25, 0.5, 0, 0, 1]);
     expect(returns("0.7")).toEqual([0, 0, 0, 0, 1]);
@@ -214,7 +220,7 @@ describe("rewards that are all equal", () => {
       fc.property(score, groups, fc.boolean(), (value, labels, normByStd) => {
         const rows = ["a", "a", "b", "b", ...labels].map((group) => episode(group, value, mask));
         expect(
-          advantages(name, rows, { normByStd })
+          advantages(name, rows, { norm_adv_by_std_in_grpo: normByStd })
             .flat()
             .every((entry) => Math.abs(entry) === 0),
         ).toBe(true);
@@ -254,7 +260,7 @@ describe("a group of one", () => {
 });
 
 describe("what the formulas say", () => {
-  const perRow = (name: string, rows: readonly Row[], more: Partial<AdvantageOptions> = {}) =>
+  const perRow = (name: string, rows: readonly Row[], more: Partial<typeof settings> = {}) =>
     advantages(name, rows, more).map((entries, i) => entries[rows[i]!.tokens.findIndex(({ counts }) => counts === 1)]);
   const counted = batch.map((rows) => rows.filter(({ tokens }) => tokens.some(({ counts }) => counts === 1)));
   const others = (rows: readonly Row[], i: number) => rows.filter((r, k) => r.group === rows[i]!.group && k !== i);
@@ -263,7 +269,7 @@ describe("what the formulas say", () => {
     fc.assert(
       fc.property(batch, (rows) => {
         const found = perRow("rloo", rows);
-        const centred = perRow("grpo", rows, { normByStd: false });
+        const centred = perRow("grpo", rows, { norm_adv_by_std_in_grpo: false });
         rows.forEach((r, i) => {
           if (found[i] === undefined) return; // no token to credit
           const rest = others(rows, i).map(scoreOf);
@@ -299,7 +305,7 @@ describe("what the formulas say", () => {
     fc.assert(
       fc.property(counted, (rows) => {
         fc.pre(rows.every((_, i) => others(rows, i).length > 0));
-        const found = perRow("grpo_passk", rows, { normByStd: false });
+        const found = perRow("grpo_passk", rows, { norm_adv_by_std_in_grpo: false });
         rows.forEach((r, i) => {
           const best = Math.max(...others(rows, i).map(scoreOf));
           expect(found[i]).toBeCloseTo(Math.max(scoreOf(r) - best, 0), 9);
@@ -384,7 +390,7 @@ describe("what is refused", () => {
         [0, 1],
         [0, reward],
       ];
-      const asked = { ...options, rewardKeys: [] };
+      const asked = { ...settings, gdpo_reward_keys: [] };
       const act = () => findAdvantage(name).compute({ ...input, rewards }, asked);
       expect(act).toThrow(`\`rewards\` is ${reward} at row 1, token 1`);
     }
@@ -400,7 +406,7 @@ describe("what is refused", () => {
       [-1, -1],
       [junk, -1],
     ];
-    const act = () => findAdvantage(name).compute({ ...input, [part]: bad }, options);
+    const act = () => findAdvantage(name).compute({ ...input, [part]: bad }, settings);
     expect(act).toThrow(`\`${part}\` is ${junk} at row 1, token 0`);
   });
 
@@ -424,19 +430,19 @@ describe("what is refused", () => {
     ],
     ["rewards without parts", "gdpo", { components: {} }, "they have no parts"],
   ])("%s", (_, name, part, message) => {
-    expect(() => findAdvantage(name).compute({ ...input, ...part }, options)).toThrow(message);
+    expect(() => findAdvantage(name).compute({ ...input, ...part }, settings)).toThrow(message);
   });
 
   test("a batch without what the estimator needs, with the way to it", () => {
     const { rewards, mask, groups } = input;
-    const act = (name: string) => () => findAdvantage(name).compute({ rewards, mask, groups }, options);
+    const act = (name: string) => () => findAdvantage(name).compute({ rewards, mask, groups }, settings);
     expect(act("gae")).toThrow("needs `values`");
     expect(act("remax")).toThrow("greedy answer");
     expect(act("optimal_token_baseline")).toThrow("needs `oldLogprobs`");
   });
 
   test("weights for another number of parts", () => {
-    expect(() => advantages("gdpo", rows, { rewardWeights: [1] })).toThrow("has 1 entries for 2 parts");
+    expect(() => advantages("gdpo", rows, { gdpo_reward_weights: [1] })).toThrow("has 1 numbers for the 2 columns");
   });
 
   test("rewards too large to add up or to compare", () => {

@@ -7,6 +7,7 @@
  * without one give what verl gives there, which may be the very rows of `advantages`.
  */
 import { UserError } from "../../util/errors.ts";
+import { bool, field, type NoFields, number, type Resolved, type Tree } from "../../util/field.ts";
 import type { FloatRows, Rows, Version } from "../batch.ts";
 
 /** A batch of episodes; what an estimator uses beyond rewards and mask is in its `needs`. */
@@ -30,39 +31,60 @@ export type AdvantageInput = {
   readonly rolloutWeights?: Rows;
 };
 
-export type AdvantageOptions = {
-  /** `algorithm.gamma`: the discount per token. */
-  readonly gamma: number;
-  /** `algorithm.lam`: how far GAE looks beyond the critic's next value. */
-  readonly lam: number;
-  /** `algorithm.norm_adv_by_std_in_grpo`: divide by the spread of the group. */
-  readonly normByStd: boolean;
-  /** Whose behaviour, where verl 0.7 and 0.9 differ: `reinforce_plus_plus` and `grpo_vectorized`. */
+/** Keys that several estimators read. */
+export const gamma = field(number(0, 1), 1.0, "Discount per token.");
+export const lam = field(number(0, 1), 1.0, "How far gae looks beyond the critic's next value.");
+export const norm_adv_by_std_in_grpo = field(
+  bool,
+  true,
+  "Divide a group's advantages by their spread; false is Dr. GRPO.",
+);
+const shared = { gamma, lam, norm_adv_by_std_in_grpo };
+
+/** What every estimator is given: keys of `algorithm`. */
+type SharedSettings = Resolved<typeof shared> & {
+  /** Which verl is followed where 0.7 and 0.9 differ: `reinforce_plus_plus` and `grpo_vectorized`. */
   readonly version: Version;
-  /** `algorithm.gdpo_reward_keys`: which components gdpo normalises. */
-  readonly rewardKeys?: readonly string[];
-  /** `algorithm.gdpo_reward_weights`: one per key; 1 each when absent. */
-  readonly rewardWeights?: readonly number[];
-  /** Optimal token baselines: none where only the longest answer of a group still runs. True when absent. */
+  /** Of the optimal token baselines, and not a key: no baseline where only the longest answer of a group still runs. */
   readonly zeroTail?: boolean;
 };
 
-/** verl's defaults, with 0.9's behaviour: what it changed were defects. */
-export const defaultAdvantageOptions: AdvantageOptions = { gamma: 1, lam: 1, normByStd: true, version: "0.9" };
+/** The names of what every estimator is given. */
+export const sharedSettings: readonly string[] = [...Object.keys(shared), "version", "zeroTail"];
+
+/** What an estimator is given: the shared settings, and the values of its own fields. */
+export type AdvantageSettings<Fields extends Tree = NoFields> = SharedSettings & Resolved<Fields>;
 
 export type AdvantageResult = { readonly advantages: FloatRows; readonly returns: FloatRows };
 
 /** What an estimator may ask for beyond rewards and mask. */
 export type AdvantageNeed = "groups" | "values" | "baselines" | "oldLogprobs" | "sumPiSquared";
 
-export type Advantage = {
+/** Columns of the reward that an estimator reads beside the score, and the config key that names them. */
+export type RewardColumns = { readonly columns: readonly string[]; readonly key: string };
+
+/** An advantage estimator as a value. */
+export type Advantage<Fields extends Tree = Tree> = {
   /** As in `algorithm.adv_estimator`. */
   readonly name: string;
-  readonly paper: string;
+  readonly paper?: string;
   readonly hasCritic: boolean;
   readonly needs: readonly AdvantageNeed[];
-  compute(input: AdvantageInput, options: AdvantageOptions): AdvantageResult;
+  /** Its config keys: ours are keys of `algorithm`, those of a registered estimator stand below `algorithm.own.NAME`. */
+  readonly fields?: Fields;
+  /** Stop if the settings make no sense; asked before a run starts. */
+  check?(settings: AdvantageSettings<Fields>, run: { readonly groupSize: number }): void;
+  /** What it reads of `AdvantageInput.components`. */
+  rewardColumns?(settings: AdvantageSettings<Fields>): RewardColumns;
+  compute(input: AdvantageInput, settings: AdvantageSettings<Fields>): AdvantageResult;
 };
+
+/** An estimator whose settings are typed by its fields. */
+export function advantage<const Fields extends Tree>(
+  value: Advantage<Fields> & { readonly fields: Fields },
+): Advantage<Fields> & { readonly fields: Fields } {
+  return value;
+}
 
 const remedies: Readonly<Record<AdvantageNeed, string>> = {
   groups: "Give each row the name of its prompt's group.",

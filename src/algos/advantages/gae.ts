@@ -8,23 +8,25 @@
  */
 
 import type { Rows } from "../batch.ts";
-import { type Advantage, needed } from "./estimator.ts";
+import { advantage, gamma, lam, needed } from "./estimator.ts";
 import { refuseRow, rewardsToGo, whiten, zerosLike } from "./token-rows.ts";
 
 /**
  * Generalised advantage estimation (arXiv:1506.02438): the discounted sum of the critic's surprises
  * `r_t + gamma V_(t+1) - V_t`, whitened over the batch. The next token is the next unmasked one.
  */
-export const gae: Advantage = {
+export const gae = advantage({
   name: "gae",
   paper: "arXiv:1506.02438",
   hasCritic: true,
   needs: ["values"],
-  compute({ rewards, mask, values }, { gamma, lam }) {
-    const { raw, returns } = surprises(rewards, mask, { values: needed(values, "values"), gamma, lam });
+  fields: { gamma, lam },
+  compute({ rewards, mask, values }, settings) {
+    const critic = { values: needed(values, "values"), gamma: settings.gamma, lam: settings.lam };
+    const { raw, returns } = surprises(rewards, mask, critic);
     return { advantages: whiten(raw, mask, raw), returns };
   },
-};
+});
 
 type Critic = { readonly values: Rows; readonly gamma: number; readonly lam: number };
 
@@ -46,23 +48,25 @@ function surprises(rewards: Rows, mask: Rows, { values, gamma, lam }: Critic) {
 }
 
 /** REINFORCE++ (arXiv:2501.03262): the discounted reward to go, whitened over the batch. */
-export const reinforcePlusPlus: Advantage = {
+export const reinforcePlusPlus = advantage({
   name: "reinforce_plus_plus",
   paper: "arXiv:2501.03262",
   hasCritic: false,
   needs: [],
-  compute({ rewards, mask }, { gamma, version }) {
-    const returns = rewardsToGo(rewards, mask, { gamma, stopsAtMask: version === "0.7" });
+  fields: { gamma },
+  compute({ rewards, mask }, settings) {
+    const returns = rewardsToGo(rewards, mask, { gamma: settings.gamma, stopsAtMask: settings.version === "0.7" });
     return { advantages: whiten(returns, mask), returns };
   },
-};
+});
 
 /** ReMax (arXiv:2310.10505): the reward to go less the reward of the greedy answer to the same prompt. */
-export const remax: Advantage = {
+export const remax = advantage({
   name: "remax",
   paper: "arXiv:2310.10505",
   hasCritic: false,
   needs: ["baselines"],
+  fields: {},
   compute({ rewards, mask, baselines }) {
     const [returns, advantages] = [rewardsToGo(rewards, mask), zerosLike(mask)];
     const greedy = needed(baselines, "baselines");
@@ -72,4 +76,4 @@ export const remax: Advantage = {
     });
     return { advantages, returns };
   },
-};
+});

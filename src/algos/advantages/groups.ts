@@ -10,127 +10,156 @@
  * raises. Equal rewards give exactly 0.
  */
 import { nearest, UserError } from "../../util/errors.ts";
+import { field, names, nullable, reals } from "../../util/field.ts";
 import { type FloatRows, groupRows, type Rows } from "../batch.ts";
 import {
-  type Advantage,
   type AdvantageInput,
-  type AdvantageOptions,
   type AdvantageResult,
+  type AdvantageSettings,
+  advantage,
   checkNumbers,
+  norm_adv_by_std_in_grpo,
 } from "./estimator.ts";
 import { spread, totals, whiten } from "./token-rows.ts";
 
 /** Keeps the quotient by a spread of 0 finite; verl's `epsilon`. */
 const EPSILON = 1e-6;
 
+const gdpo_reward_keys = field(names, null, "Reward columns that gdpo normalises one by one.");
+const gdpo_reward_weights = field(nullable(reals), null, "Their weights; null for 1 each.");
+
 /** The rows of one prompt: `scores` are their total rewards. */
 type Group = { readonly name: string; readonly scores: Float64Array; readonly masks: Rows };
 /** One number per row of the group. */
 type Credit = (group: Group) => Float64Array;
 
-/** GRPO (arXiv:2402.03300): the reward in units of its group's spread; without `normByStd` Dr. GRPO (arXiv:2503.20783). */
-export const grpo: Advantage = {
+/** GRPO (arXiv:2402.03300): the reward in units of its group's spread; without `norm_adv_by_std_in_grpo` Dr. GRPO (arXiv:2503.20783). */
+export const grpo = advantage({
   name: "grpo",
   paper: "arXiv:2402.03300",
   hasCritic: false,
   needs: ["groups"],
-  compute: (input, options) => outcome(input, standardised(options)),
-};
+  fields: { norm_adv_by_std_in_grpo },
+  compute: (input, settings) => outcome(input, standardised(settings)),
+});
 
 /** GRPO under its other name; with `version: "0.7"` the spread of a group counts as at least 1e-3, as it did there. */
-export const grpoVectorized: Advantage = {
+export const grpoVectorized = advantage({
   ...grpo,
   name: "grpo_vectorized",
-  compute: (input, options) => outcome(input, standardised(options, options.version === "0.7" ? 1e-3 : 0)),
-};
+  compute: (input, settings) => outcome(input, standardised(settings, settings.version === "0.7" ? 1e-3 : 0)),
+});
 
 /** Pass@k training (arXiv:2503.19595): only the best row has a credit, its lead over the second best. */
-export const grpoPassk: Advantage = {
+export const grpoPassk = advantage({
   name: "grpo_passk",
   paper: "arXiv:2503.19595",
   hasCritic: false,
   needs: ["groups"],
-  compute: (input, { normByStd }) => outcome(input, (group) => leadOfTheBest(group, normByStd)),
-};
+  fields: { norm_adv_by_std_in_grpo },
+  check(_, { groupSize }) {
+    if (groupSize >= 2) return;
+    throw new UserError(
+      `\`algorithm.adv_estimator\` is grpo_passk, which compares the best two responses to a prompt, and \`actor_rollout_ref.rollout.n\` is ${groupSize}. Set it to at least 2.`,
+    );
+  },
+  compute: (input, settings) => outcome(input, (group) => leadOfTheBest(group, settings)),
+});
 
 /** RLOO (arXiv:2402.14740): the reward less the mean of the group's *other* rewards. */
-export const rloo: Advantage = {
+export const rloo = advantage({
   name: "rloo",
   paper: "arXiv:2402.14740",
   hasCritic: false,
   needs: ["groups"],
+  fields: {},
   compute: (input) => outcome(input, ({ scores }) => (scores.length === 1 ? scores : leftOut(scores))),
-};
+});
 
 /** RLOO, but a group of one has credit 0. */
-export const rlooVectorized: Advantage = {
+export const rlooVectorized = advantage({
   ...rloo,
   name: "rloo_vectorized",
   compute: (input) => outcome(input, ({ scores }) => (scores.length === 1 ? new Float64Array(1) : leftOut(scores))),
-};
+});
 
 /** OPO (arXiv:2505.23585): the reward less the group's mean weighted by length, which makes the variance smallest. */
-export const opo: Advantage = {
+export const opo = advantage({
   name: "opo",
   paper: "arXiv:2505.23585",
   hasCritic: false,
   needs: ["groups"],
+  fields: {},
   compute: (input) => outcome(input, ({ scores, masks }) => centred(scores, masks.map(unmasked))),
-};
+});
 
 /** GPG (arXiv:2504.02546): the centred reward, scaled up by the share of rows that earned nothing. */
-export const gpg: Advantage = {
+export const gpg = advantage({
   name: "gpg",
   paper: "arXiv:2504.02546",
   hasCritic: false,
   needs: ["groups"],
+  fields: {},
   compute(input) {
     const earning = totals(input.rewards).filter((score) => score !== 0).length;
     const scale = input.rewards.length / Math.max(earning, 1);
     return outcome(input, ({ scores }) => centred(scores).map((credit) => credit * scale));
   },
-};
+});
 
 /** REINFORCE++ with a group baseline (arXiv:2501.03262): the centred reward, whitened over the tokens of the batch. */
-export const reinforcePlusPlusBaseline: Advantage = {
+export const reinforcePlusPlusBaseline = advantage({
   name: "reinforce_plus_plus_baseline",
   paper: "arXiv:2501.03262",
   hasCritic: false,
   needs: ["groups"],
+  fields: {},
   compute: (input) =>
     whitened(
       credits(totals(input.rewards), input, ({ scores }) => centred(scores)),
       input.mask,
     ),
-};
+});
 
 /**
  * GDPO (arXiv:2601.05242): GRPO on each part of the reward by itself, their weighted sum, whitened over the tokens of
- * the batch; so no part drowns another. Without `rewardKeys` the whole reward is the only part.
+ * the batch; so no part drowns another. Without `gdpo_reward_keys` the whole reward is the only part.
  */
-export const gdpo: Advantage = {
+export const gdpo = advantage({
   name: "gdpo",
   paper: "arXiv:2601.05242",
   hasCritic: false,
   needs: ["groups"],
-  compute(input, options) {
-    const parts = rewardParts(input, options);
-    const weights = options.rewardWeights ?? parts.map(() => 1);
-    if (weights.length !== parts.length) {
+  fields: { norm_adv_by_std_in_grpo, gdpo_reward_keys, gdpo_reward_weights },
+  check({ gdpo_reward_keys: keys, gdpo_reward_weights: weights }) {
+    if (keys.length === 0) {
       throw new UserError(
-        `\`algorithm.gdpo_reward_weights\` has ${weights.length} entries for ${parts.length} parts of the reward. ` +
-          "Give one weight for each of `algorithm.gdpo_reward_keys`.",
+        "`algorithm.adv_estimator` is gdpo, and `algorithm.gdpo_reward_keys` names no reward column. Name those that the reward function returns, as in [accuracy,format].",
       );
     }
+    checkWeights(keys.length, weights);
+  },
+  rewardColumns: ({ gdpo_reward_keys: columns }) => ({ columns, key: "algorithm.gdpo_reward_keys" }),
+  compute(input, settings) {
+    const parts = rewardParts(input, settings.gdpo_reward_keys);
+    checkWeights(parts.length, settings.gdpo_reward_weights);
+    const weights = settings.gdpo_reward_weights ?? parts.map(() => 1);
     const sum = new Float64Array(input.rewards.length);
     parts.forEach((part, k) => {
-      credits(part, input, standardised(options)).forEach((credit, row) => {
+      credits(part, input, standardised(settings)).forEach((credit, row) => {
         sum[row]! += weights[k]! * credit;
       });
     });
     return whitened(sum, input.mask);
   },
-};
+});
+
+function checkWeights(columns: number, weights: readonly number[] | null): void {
+  if (weights === null || weights.length === columns) return;
+  throw new UserError(
+    `\`algorithm.gdpo_reward_weights\` has ${weights.length} numbers for the ${columns} columns of \`algorithm.gdpo_reward_keys\`. Give one for each.`,
+  );
+}
 
 // ---------------------------------------------------------------- from groups to tokens
 
@@ -163,13 +192,10 @@ function credits(scores: Float64Array, { groups, mask }: AdvantageInput, credit:
 }
 
 /** The parts of the reward that gdpo normalises, each one number per row. */
-function rewardParts(
-  { rewards, mask, components }: AdvantageInput,
-  { rewardKeys = [] }: AdvantageOptions,
-): Float64Array[] {
-  if (rewardKeys.length === 0) return [totals(rewards)];
+function rewardParts({ rewards, mask, components }: AdvantageInput, keys: readonly string[]): Float64Array[] {
+  if (keys.length === 0) return [totals(rewards)];
   const known = Object.keys(components ?? {});
-  return rewardKeys.map((key) => {
+  return keys.map((key) => {
     if (components !== undefined && Object.hasOwn(components, key)) {
       checkNumbers(key, components[key]!, mask);
       return Float64Array.from(components[key]!);
@@ -208,7 +234,7 @@ function deviation(scores: Float64Array): number {
   return Math.sqrt(squares / (scores.length - 1));
 }
 
-function standardised({ normByStd }: AdvantageOptions, leastDeviation = 0): Credit {
+function standardised({ norm_adv_by_std_in_grpo: normByStd }: AdvantageSettings, leastDeviation = 0): Credit {
   return ({ scores }) => {
     const unit = normByStd ? Math.max(deviation(scores), leastDeviation) + EPSILON : 1;
     return centred(scores).map((distance) => distance / unit);
@@ -221,7 +247,7 @@ function leftOut(scores: Float64Array): Float64Array {
   return centred(scores).map((distance) => (distance * n) / (n - 1));
 }
 
-function leadOfTheBest({ name, scores }: Group, normByStd: boolean): Float64Array {
+function leadOfTheBest({ name, scores }: Group, settings: AdvantageSettings): Float64Array {
   if (scores.length < 2) {
     throw new UserError(
       `Group "${name}" has one row, and grpo_passk compares the best with the second best. ` +
@@ -230,7 +256,8 @@ function leadOfTheBest({ name, scores }: Group, normByStd: boolean): Float64Arra
   }
   const [second, best] = scores.toSorted().subarray(-2);
   const lead = new Float64Array(scores.length);
-  lead[scores.indexOf(best!)] = (best! - second!) / (normByStd ? deviation(scores) + EPSILON : 1);
+  lead[scores.indexOf(best!)] =
+    (best! - second!) / (settings.norm_adv_by_std_in_grpo ? deviation(scores) + EPSILON : 1);
   return lead;
 }
 

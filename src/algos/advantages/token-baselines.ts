@@ -13,13 +13,7 @@
  */
 
 import { groupRows } from "../batch.ts";
-import {
-  type Advantage,
-  type AdvantageInput,
-  type AdvantageOptions,
-  type AdvantageResult,
-  needed,
-} from "./estimator.ts";
+import { type AdvantageInput, type AdvantageResult, type AdvantageSettings, advantage, needed } from "./estimator.ts";
 import { refuseRow, rewardsToGo, zerosLike } from "./token-rows.ts";
 
 /** verl's `epsilon`: keeps the quotient finite where no row has gathered gradient. */
@@ -27,20 +21,21 @@ const EPSILON = 1e-8;
 const ROUNDING = 1e-6;
 
 /** For answers without gaps. */
-export const optimalTokenBaseline: Advantage = {
+export const optimalTokenBaseline = advantage({
   name: "optimal_token_baseline",
   paper: "arXiv:2602.07078",
   hasCritic: false,
   needs: ["groups", "oldLogprobs", "sumPiSquared"],
-  compute: (input, options) => lessBaseline(input, options, { skipsMasked: false }),
-};
+  fields: {},
+  compute: (input, settings) => lessBaseline(input, settings, { skipsMasked: false }),
+});
 
 /** For answers with tool output between the policy's own tokens. */
-export const tirOptimalTokenBaseline: Advantage = {
+export const tirOptimalTokenBaseline = advantage({
   ...optimalTokenBaseline,
   name: "tir_optimal_token_baseline",
-  compute: (input, options) => lessBaseline(input, options, { skipsMasked: true }),
-};
+  compute: (input, settings) => lessBaseline(input, settings, { skipsMasked: true }),
+});
 
 type Places = { readonly skipsMasked: boolean };
 /** Per place of one group: the sum of returns times energy, then the baseline; and the sum of energy. */
@@ -54,7 +49,7 @@ type Row = {
   readonly ratios: ArrayLike<number> | undefined;
 };
 
-function lessBaseline(input: AdvantageInput, { zeroTail = true }: AdvantageOptions, places: Places): AdvantageResult {
+function lessBaseline(input: AdvantageInput, { zeroTail = true }: AdvantageSettings, places: Places): AdvantageResult {
   const { rewards, mask, groups, rolloutWeights } = input;
   const logprobs = needed(input.oldLogprobs, "oldLogprobs");
   const sumPiSquared = needed(input.sumPiSquared, "sumPiSquared");

@@ -1,5 +1,5 @@
 /**
- * From the keys of `algorithm.rollout_correction` to a correction: names looked up, bounds parsed, mistakes told.
+ * From the keys of `algorithm.rollout_correction` to a correction: names are looked up, bounds parsed, mistakes refused.
  *
  * Names of verl 0.7 and 0.9 do not overlap where they mean different things, so both work whatever `version` says, but
  * not in one list. Departures from verl: a lower bound above the upper one (which rejects everything in 0.7), weights
@@ -7,12 +7,12 @@
  */
 import { nearest, UserError } from "../../util/errors.ts";
 import type { Version } from "../batch.ts";
+import { correctionFields, lossTypes } from "./fields.ts";
 import { type Importance, importanceLevels } from "./importance.ts";
 import type { Bounds } from "./log-ratios.ts";
 import { type CorrectionConfig, correctionDefaults, presetConfig } from "./presets.ts";
 import { criteria, type DivergenceOption, isSigned, type Rejection, ratioLevels } from "./rejection.ts";
 
-const lossTypes = ["ppo_clip", "reinforce"] as const;
 /** The loss of bypass mode. */
 export type BypassLoss = (typeof lossTypes)[number];
 
@@ -30,7 +30,7 @@ export type Correction = {
   readonly version: Version;
 };
 
-const keyNames = [...Object.keys(correctionDefaults["0.7"]), "preset", "version"];
+const keyNames = Object.keys(correctionFields);
 
 /** Read a configuration. */
 export function correctionOf(config: CorrectionConfig): Correction {

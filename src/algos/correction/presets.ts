@@ -7,7 +7,9 @@
  * sampler's log-probs as the old ones and corrects inside each update.
  */
 import { nearest, UserError } from "../../util/errors.ts";
+import { defaultsOf } from "../../util/field.ts";
 import type { Version } from "../batch.ts";
+import { correctionFields } from "./fields.ts";
 
 /** `algorithm.rollout_correction.*`; the keys are verl's but for the last two. */
 export type CorrectionConfig = {
@@ -35,20 +37,13 @@ export type CorrectionConfig = {
   readonly version?: string | null;
 };
 
-const defaults = {
-  rollout_is: null,
-  rollout_is_threshold: 2,
-  rollout_is_batch_normalize: false,
-  rollout_rs: null,
-  rollout_rs_threshold: null,
-  bypass_mode: false,
-  loss_type: "ppo_clip",
-} as const satisfies CorrectionConfig;
+const { preset: _preset, version: _version, ...keys } = correctionFields;
+const { rollout_rs_threshold_lower: _lower, rollout_token_veto_threshold: _veto, ...keysOf09 } = keys;
 
 /** verl's defaults, with every key of that version. */
 export const correctionDefaults: Readonly<Record<Version, CorrectionConfig>> = {
-  "0.7": { ...defaults, rollout_rs_threshold_lower: null, rollout_token_veto_threshold: null },
-  "0.9": defaults,
+  "0.7": defaultsOf(keys),
+  "0.9": defaultsOf(keysOf09),
 };
 
 const token = { rollout_is: "token" };

@@ -1,11 +1,14 @@
 /** The actor's and the critic's whole losses: their parts add up, and an engine can train with them. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { defaultSettings } from "../../../scripts/goldens/settings.ts";
 import { runLoss } from "../../../scripts/goldens/traced.ts";
-import type { TokenLoss } from "../../engine/contract.ts";
-import { actorDefaults, actorLoss } from "./actor-loss.ts";
-import { type AggregateMode, aggregateModes, batchScalars, type TracedLoss } from "./aggregate.ts";
-import { criticDefaults, valueLoss } from "./value-loss.ts";
+import { actorLoss } from "./actor-loss.ts";
+import { type AggregateMode, aggregateModes, batchScalars } from "./aggregate.ts";
+import { extraName, type TokenLoss } from "./token-loss.ts";
+import { valueLoss } from "./value-loss.ts";
+
+const { actor: actorDefaults, critic: criticDefaults } = defaultSettings;
 
 const mask = [
   [1, 1, 0],
@@ -26,8 +29,8 @@ const rows = {
   returns: fill(1),
 };
 
-function run(loss: TracedLoss, wrt: readonly string[], part: readonly [number, number] = [0, 3]) {
-  const names = ["mask", ...loss.heads, ...loss.extra] as (keyof typeof rows)[]; // which are all there
+function run(loss: TokenLoss, wrt: readonly string[], part: readonly [number, number] = [0, 3]) {
+  const names = ["mask", ...loss.heads, ...(loss.extra ?? []).map(extraName)] as (keyof typeof rows)[]; // which are all there
   const given = Object.fromEntries(names.map((name) => [name, rows[name].slice(...part)]));
   return runLoss({
     build: (tensors) => loss.build(tensors),
@@ -43,7 +46,7 @@ describe("the actor's loss", () => {
   test("is one that an engine takes", () => {
     const loss: TokenLoss = actorLoss(full, { hasRolloutWeights: true });
     expect(loss.heads).toEqual(["logprobs", "entropy"]);
-    expect(loss.extra).toEqual(["oldLogprobs", "advantages", "refLogprobs", "rolloutWeights"]);
+    expect(loss.extra).toEqual(["oldLogprobs", "advantages", "rolloutWeights", "refLogprobs"]);
     expect(loss.scalars).toEqual(["batch_tokens", "batch_rows", "response_length"]);
   });
 

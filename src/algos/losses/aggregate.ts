@@ -1,7 +1,7 @@
 /**
- * How per-token losses become one number: verl's `loss_agg_mode`, and what every traced loss shares.
+ * How per-token losses become one number: verl's `loss_agg_mode`, and what the terms of losses share.
  *
- * A traced loss is a sum over rows divided by counts of the whole batch, which come in as scalars. So the losses,
+ * A term is a sum over rows divided by counts of the whole batch, which come in as scalars. So the losses,
  * gradients and metrics of micro-batches add up to those of the batch, however it is cut.
  *
  * Departures from verl: a batch without a counted token has loss 0 and gradient 0, not NaN. Rows without a counted
@@ -11,25 +11,9 @@
 import type { Node } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
 import { invariant, UserError, unknownName } from "../../util/errors.ts";
+import { choice, field, nullable, positive, type Resolved } from "../../util/field.ts";
 import type { Rows, Version } from "../batch.ts";
-
-/** What a loss is built from: every tensor is [batch, time], every scalar is []. */
-export type TokenTensors = Readonly<Record<string, Node>> & { readonly mask: Node };
-
-/** A loss and its metrics: sums over the batch, so that micro-batches add up. */
-export type LossParts = { readonly loss: Node; readonly metrics: Readonly<Record<string, Node>> };
-
-/** A loss as data, in the form an engine trains with. */
-export type TracedLoss = {
-  /** Losses with the same key build the same graph. */
-  readonly key: string;
-  readonly heads: readonly ("logprobs" | "entropy" | "values")[];
-  /** Per-token inputs by name. */
-  readonly extra: readonly string[];
-  /** Numbers that come with each batch: see `batchScalars`. */
-  readonly scalars: readonly string[];
-  build(tensors: TokenTensors): LossParts;
-};
+import type { LossTensors } from "./token-loss.ts";
 
 /**
  * Numbers that come with every batch: its counted tokens, its rows that have any, and the length a response may have
@@ -50,21 +34,24 @@ export function batchScalars(mask: Rows, responseLength: number): BatchScalars {
   return { batch_tokens: tokens, batch_rows: rows, response_length: responseLength };
 }
 
-export type AggregateOptions = {
-  readonly loss_agg_mode: AggregateMode;
-  /** What `seq-mean-token-sum-norm` divides by; null = the scalar `response_length`. */
-  readonly loss_scale_factor: number | null;
-  readonly version: Version;
+/** The keys of aggregation: `actor_rollout_ref.actor` and `critic` have both. */
+export const aggregateFields = {
+  loss_agg_mode: field(
+    choice("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"),
+    "token-mean",
+    "How per-token losses become one number.",
+  ),
+  loss_scale_factor: field(
+    nullable(positive),
+    null,
+    "What seq-mean-token-sum-norm divides by; null for the longest response.",
+  ),
 };
 
-export type AggregateMode =
-  | "token-mean"
-  | "seq-mean-token-sum"
-  | "seq-mean-token-mean"
-  | "seq-mean-token-sum-norm"
-  | "token-sum";
+export type AggregateOptions = Resolved<typeof aggregateFields> & { readonly version: Version };
+export type AggregateMode = AggregateOptions["loss_agg_mode"];
 
-type Aggregate = (x: Node, tensors: TokenTensors, options: AggregateOptions) => Node;
+type Aggregate = (x: Node, tensors: LossTensors, options: AggregateOptions) => Node;
 
 /** `x` is 0 where the mask is. */
 const modes: Readonly<Record<AggregateMode, Aggregate>> = {
@@ -85,7 +72,7 @@ const modes: Readonly<Record<AggregateMode, Aggregate>> = {
 export const aggregateModes: readonly string[] = Object.keys(modes);
 
 /** One number from per-token losses [batch, time]; what stands where the mask is 0 does not matter. */
-export function aggregate(x: Node, tensors: TokenTensors, options: AggregateOptions): Node {
+export function aggregate(x: Node, tensors: LossTensors, options: AggregateOptions): Node {
   const mode = modes[options.loss_agg_mode];
   if (mode === undefined) throw unknownName("`loss_agg_mode`", options.loss_agg_mode, aggregateModes);
   const { loss_scale_factor: factor } = options;
@@ -96,7 +83,7 @@ export function aggregate(x: Node, tensors: TokenTensors, options: AggregateOpti
 }
 
 /** The mean over the counted tokens of the batch, of numbers or of how often something is true. */
-export function tokenMean(x: Node, tensors: TokenTensors): Node {
+export function tokenMean(x: Node, tensors: LossTensors): Node {
   const values = masked(o.cast(x, "f32"), tensors.mask);
   return o.stopGradient(o.div(o.sum(values), countOf(tensors, "batch_tokens")));
 }
@@ -113,18 +100,18 @@ export function rowMeans(x: Node, mask: Node): Node {
 }
 
 /** The sum of what stands in each row, as a mean over the rows of the batch that have a counted token. */
-export function meanOfRows(x: Node, tensors: TokenTensors): Node {
+export function meanOfRows(x: Node, tensors: LossTensors): Node {
   return o.div(o.sum(x), countOf(tensors, "batch_rows"));
 }
 
 /** A tensor or scalar that the loss was promised. */
-export function named(tensors: TokenTensors, name: string): Node {
+export function named(tensors: LossTensors, name: string): Node {
   const node = tensors[name];
   invariant(node !== undefined, `the loss reads \`${name}\`, which it was not given`);
   return node;
 }
 
 /** Nothing is counted in an empty batch; its sums are 0, and must not be divided by 0. */
-function countOf(tensors: TokenTensors, name: (typeof scalarNames)[number]): Node {
+function countOf(tensors: LossTensors, name: (typeof scalarNames)[number]): Node {
   return o.maximum(named(tensors, name), 1);
 }

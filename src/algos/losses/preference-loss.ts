@@ -8,9 +8,10 @@
  * the scores alone, so its derivative by each score, taken from a forward pass, makes a linear loss with exactly the
  * same gradient. The margin column is Llama 2's (arXiv:2307.09288, eq. 2).
  */
-import type { Node } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
 import { invariant } from "../../util/errors.ts";
+import { named } from "./aggregate.ts";
+import { combineTerms, type LossTerm, type TokenLoss } from "./token-loss.ts";
 
 /** The scores of some pairs. */
 export type PairScores = {
@@ -19,7 +20,7 @@ export type PairScores = {
   readonly margins: ArrayLike<number>;
 };
 
-/** What a batch of pairs says: means over its pairs, and the derivative of the loss by each score. */
+/** The loss of a batch of pairs: means over its pairs, and the derivative of the loss by each score. */
 export type PreferenceResult = {
   /** `loss`, `accuracy` (share of pairs whose chosen side scores higher), `margin` (its lead), both mean scores. */
   readonly metrics: Readonly<Record<(typeof preferenceMetrics)[number], number>>;
@@ -54,15 +55,16 @@ export function bradleyTerry({ chosen, rejected, margins }: PairScores): Prefere
   return { metrics: totals, chosenWeights, rejectedWeights };
 }
 
-/** The linear loss: scores times the weights that each row brings along. */
-export const weightedScores = {
-  key: "weighted scores",
+const weightedScoreTerm: LossTerm = {
+  name: "loss",
+  weight: 1,
   heads: ["scores"],
   extra: ["weight"],
-  build: (tensors: Readonly<Record<string, Node>>): { loss: Node } => ({
-    loss: o.sum(o.mul(tensors.scores!, tensors.weight!)),
-  }),
-} as const;
+  build: (tensors) => ({ loss: o.sum(o.mul(named(tensors, "scores"), named(tensors, "weight"))) }),
+};
+
+/** The linear loss: each score times the weight that its row has. */
+export const weightedScores: TokenLoss = combineTerms("weighted scores", "weighted scores", [weightedScoreTerm]);
 
 /** log(1 + exp(x)), for any x. */
 function softplus(x: number): number {

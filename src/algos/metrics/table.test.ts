@@ -83,7 +83,7 @@ describe("the metric table", () => {
   });
 
   test("names for each section the file that makes it", () => {
-    const isThere = (file: string) => existsSync(new URL(`../${file}`, import.meta.url));
+    const isThere = (file: string) => existsSync(new URL(`../../${file}`, import.meta.url));
     for (const { from } of metricTable) if (from !== "train/rl/rl.ts") expect(isThere(from), from).toBe(true);
   });
 

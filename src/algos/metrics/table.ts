@@ -144,7 +144,7 @@ export const metricTable: readonly MetricSection[] = [
   },
   {
     title: "Actor: KL in the reward",
-    from: "algos/kl.ts",
+    from: "algos/kl/estimates.ts",
     rows: [
       row(
         "actor/reward_kl_penalty",

@@ -1,24 +1,16 @@
 /**
- * The keys of `actor_rollout_ref.model`, `.actor` and `.ref`: the policy, how it is updated, and what it is held against.
+ * The keys of `actor_rollout_ref.model`, `.actor` and `.ref`: the policy, how it is updated, and its reference.
  *
  * Defaults are verl's (its dp_actor and dp_ref), except: the model must be named; `clip_ratio_low` and `_high` follow
  * `clip_ratio`, which in verl has no effect by itself; without any micro-batch size, passes are filled by tokens, where
- * verl stops. `recompute_old_log_prob` is ours.
+ * verl stops. Losses declare their own keys (`algos/losses/`). `recompute_old_log_prob` is ours.
  */
-import { klKinds } from "../../algos/kl.ts";
-import { policyLossNames } from "../../algos/losses/policy-losses.ts";
-import { bool, choice, field, int, mandatory, nullable, number, path, text } from "../../util/field.ts";
+import { aggregateFields } from "../../algos/losses/aggregate.ts";
+import { entropyFields } from "../../algos/losses/entropy-term.ts";
+import { klTermFields } from "../../algos/losses/kl-term.ts";
+import { policyLossFields, policyLossNames } from "../../algos/losses/policy/registry.ts";
+import { bool, field, int, mandatory, nameOf, nullable, number, path, text } from "../../util/field.ts";
 import { optim } from "../optim.ts";
-import { above, nameOf, positive, real } from "./values.ts";
-
-/** The modes of `loss_agg_mode`. */
-export const lossAggMode = choice(
-  "token-mean",
-  "seq-mean-token-sum",
-  "seq-mean-token-mean",
-  "seq-mean-token-sum-norm",
-  "token-sum",
-);
 
 export const model = {
   path: field(path, mandatory, "Hugging Face folder or hub id of the model to train."),
@@ -32,19 +24,7 @@ export function optimOf(lr: number) {
   return { ...rest, lr: field(number(0), lr, rest.lr.doc) };
 }
 
-const policy_loss = {
-  loss_mode: field(
-    nameOf("a policy loss", policyLossNames()),
-    "vanilla",
-    "Policy loss; vanilla is PPO with dual clip.",
-  ),
-  clip_cov_ratio: field(number(0, 1), 0.0002, "Share of the tokens that clip_cov leaves out."),
-  clip_cov_lb: field(real, 1.0, "Lowest covariance of a token that clip_cov may leave out."),
-  clip_cov_ub: field(real, 5.0, "Highest covariance of a token that clip_cov may leave out."),
-  kl_cov_ratio: field(number(0, 1), 0.0002, "Share of the tokens that kl_cov holds back by a KL penalty."),
-  ppo_kl_coef: field(real, 0.1, "Weight of kl_cov's penalty."),
-  dro_beta: field(nullable(positive), null, "Weight of dro's quadratic term, which must be given for it."),
-};
+const { policy_loss, ...policyFields } = policyLossFields;
 
 export const actor = {
   ppo_mini_batch_size: field(int(1), 256, "Prompts per update of the weights; their rollout.n responses go together."),
@@ -68,33 +48,20 @@ export const actor = {
   ppo_epochs: field(int(1), 1, "Passes over the responses of a step."),
   shuffle: field(bool, false, "Cut mini-batches from the responses in random order."),
   data_loader_seed: field(nullable(int(0)), 42, "Seed of that order; null for trainer.seed."),
-  clip_ratio: field(number(0), 0.2, "How far the ratio of new to old probability may move from 1 and still count."),
-  clip_ratio_low: field(
-    nullable(number(0)),
-    "${actor_rollout_ref.actor.clip_ratio}",
-    "The same downwards; null for clip_ratio.",
-  ),
-  clip_ratio_high: field(
-    nullable(number(0)),
-    "${actor_rollout_ref.actor.clip_ratio}",
-    "The same upwards; null for clip_ratio.",
-  ),
-  clip_ratio_c: field(above(1), 3.0, "Dual clip: the largest ratio that counts where the advantage is negative."),
-  tau_pos: field(positive, 1.0, "Temperature of sapo's gate where the advantage is positive."),
-  tau_neg: field(positive, 1.05, "Temperature of sapo's gate where it is negative."),
-  policy_loss,
-  loss_agg_mode: field(lossAggMode, "token-mean", "How per-token losses become one number."),
-  loss_scale_factor: field(
-    nullable(positive),
-    null,
-    "What seq-mean-token-sum-norm divides by; null for the longest response.",
-  ),
-  entropy_coeff: field(real, 0, "Weight of the entropy bonus."),
+  ...policyFields,
+  policy_loss: {
+    loss_mode: field(
+      nameOf("a policy loss", policyLossNames()),
+      "vanilla",
+      "Policy loss; vanilla is PPO with dual clip.",
+    ),
+    ...policy_loss,
+  },
+  ...aggregateFields,
+  ...entropyFields,
   calculate_entropy: field(bool, false, "Measure the entropy in updates even where entropy_coeff is 0."),
   calculate_sum_pi_squared: field(bool, false, "Measure what the optimal token baselines need."),
-  use_kl_loss: field(bool, false, "Add the KL to the reference to the loss; a reference model is kept for it."),
-  kl_loss_coef: field(real, 0.001, "Weight of that KL."),
-  kl_loss_type: field(nameOf("a KL estimate", klKinds), "low_var_kl", "How that KL is estimated."),
+  ...klTermFields,
   grad_clip: field(number(0), 1.0, "Largest norm of the gradient; a longer one is scaled down to it."),
   recompute_old_log_prob: field(
     bool,

@@ -56,7 +56,10 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ["algorithm.adv_estimator=grpo_passk", /grpo_passk, .* `actor_rollout_ref\.rollout\.n` is 1/],
     ["algorithm.adv_estimator=optimal_token_baseline", /calculate_sum_pi_squared=true/],
     ["algorithm.adv_estimator=gdpo", /`algorithm\.gdpo_reward_keys` names no reward column/],
-    ["algorithm.gdpo_reward_keys=[a,b] algorithm.gdpo_reward_weights=[1]", /has 1 numbers for the 2 columns/],
+    [
+      "algorithm.adv_estimator=gdpo algorithm.gdpo_reward_keys=[a,b] algorithm.gdpo_reward_weights=[1]",
+      /has 1 numbers for the 2 columns/,
+    ],
     ["algorithm.filter_groups.enable=true", /`actor_rollout_ref\.rollout\.n`=1 that is every group/],
     ["algorithm.rollout_correction.rollout_is=tokn", /`rollout_correction\.rollout_is` is "tokn"\. Use one of token/],
     ["algorithm.rollout_correction.preset=decoupled", /not a preset of verl 0\.9/],

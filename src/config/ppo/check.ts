@@ -3,11 +3,11 @@
  * `UserError` that names the keys with their values and says what to set.
  */
 
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
-import { klEstimate } from "../../algos/kl.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
+import { klEstimate } from "../../algos/kl/estimates.ts";
 import { actorLoss } from "../../algos/losses/actor-loss.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
-import { samplingWeights } from "../../algos/pf-ppo.ts";
+import { samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import { UserError } from "../../util/errors.ts";
 import * as settings from "./settings.ts";
 import type { PpoConfig, PpoValues } from "./tree.ts";
@@ -116,7 +116,7 @@ function checkLengths({ actor_rollout_ref: { rollout } }: PpoConfig): void {
   );
 }
 
-/** The algorithms' own checks, so that a wrong name or bound is told now and not in the first step. */
+/** The algorithms' own checks, so that a wrong name or bound is refused now and not in the first step. */
 function checkAlgorithm(config: PpoConfig): void {
   const { actor_rollout_ref: all, algorithm } = config;
   const correction = settings.correctionSettings(config);
@@ -132,46 +132,23 @@ function checkAlgorithm(config: PpoConfig): void {
         "Set the latter, which picks the loss by itself.",
     );
   }
-  if (mode === "dro" && all.actor.policy_loss.dro_beta === null) {
-    throw new UserError(
-      "`actor_rollout_ref.actor.policy_loss.loss_mode` is dro, and `policy_loss.dro_beta` is null. Give a number above 0.",
-    );
-  }
   if (correction.isBypass && all.actor.recompute_old_log_prob) {
     throw new UserError(
-      "`algorithm.rollout_correction.bypass_mode` takes the sampler's log-probs as the old ones, and `actor_rollout_ref.actor.recompute_old_log_prob` computes them anew. Switch one of them off.",
+      "`algorithm.rollout_correction.bypass_mode` takes the sampler's log-probs as the old ones, and `actor_rollout_ref.actor.recompute_old_log_prob` computes them again. Switch one of them off.",
     );
   }
 }
 
-function checkGroups({ actor_rollout_ref: { actor, rollout }, algorithm }: PpoConfig): void {
-  const {
-    adv_estimator: name,
-    filter_groups: filter,
-    gdpo_reward_keys: keys,
-    gdpo_reward_weights: weights,
-  } = algorithm;
-  const { needs } = findAdvantage(name);
-  if (name === "grpo_passk" && rollout.n < 2) {
-    throw new UserError(
-      "`algorithm.adv_estimator` is grpo_passk, which compares the best two responses to a prompt, and `actor_rollout_ref.rollout.n` is 1. Set it to at least 2.",
-    );
-  }
-  if (needs.includes("sumPiSquared") && !actor.calculate_sum_pi_squared) {
+function checkGroups(config: PpoConfig): void {
+  const { actor, rollout } = config.actor_rollout_ref;
+  const { adv_estimator: name, filter_groups: filter } = config.algorithm;
+  const estimator = findAdvantage(name);
+  if (estimator.needs.includes("sumPiSquared") && !actor.calculate_sum_pi_squared) {
     throw new UserError(
       `\`algorithm.adv_estimator\` is ${name}, which needs the sum of squared probabilities. Set actor_rollout_ref.actor.calculate_sum_pi_squared=true.`,
     );
   }
-  if (name === "gdpo" && keys.length === 0) {
-    throw new UserError(
-      "`algorithm.adv_estimator` is gdpo, and `algorithm.gdpo_reward_keys` names no reward column. Name those that the reward function returns, as in [accuracy,format].",
-    );
-  }
-  if (weights !== null && weights.length !== keys.length) {
-    throw new UserError(
-      `\`algorithm.gdpo_reward_weights\` has ${weights.length} numbers for the ${keys.length} columns of \`algorithm.gdpo_reward_keys\`. Give one for each.`,
-    );
-  }
+  estimator.check?.(settings.advantageSettings(config), { groupSize: rollout.n });
   if (filter.enable && rollout.n < 2) {
     throw new UserError(
       "`algorithm.filter_groups.enable` drops groups whose responses score alike, and with `actor_rollout_ref.rollout.n`=1 that is every group. Set actor_rollout_ref.rollout.n to at least 2.",

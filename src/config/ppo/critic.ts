@@ -4,9 +4,10 @@
  * Defaults are verl's, except that the critic starts from the actor's model unless it is given another, where verl names
  * one of its own.
  */
+import { aggregateFields } from "../../algos/losses/aggregate.ts";
+import { valueLossFields } from "../../algos/losses/value-loss.ts";
 import { bool, field, int, nullable, number, path } from "../../util/field.ts";
-import { lossAggMode, optimOf } from "./actor.ts";
-import { positive } from "./values.ts";
+import { optimOf } from "./actor.ts";
 
 const actor = "actor_rollout_ref.actor";
 
@@ -60,13 +61,9 @@ export const critic = {
     `\${${actor}.data_loader_seed}`,
     "Seed of that order; null for trainer.seed.",
   ),
-  cliprange_value: field(positive, 0.5, "How far a value may move in one step and still count."),
-  loss_agg_mode: field(lossAggMode, `\${${actor}.loss_agg_mode}`, "How per-token losses become one number."),
-  loss_scale_factor: field(
-    nullable(positive),
-    `\${${actor}.loss_scale_factor}`,
-    "What seq-mean-token-sum-norm divides by; null for the longest response.",
-  ),
+  ...valueLossFields,
+  loss_agg_mode: { ...aggregateFields.loss_agg_mode, default: `\${${actor}.loss_agg_mode}` as const },
+  loss_scale_factor: { ...aggregateFields.loss_scale_factor, default: `\${${actor}.loss_scale_factor}` as const },
   grad_clip: field(number(0), 1.0, "Largest norm of the gradient; a longer one is scaled down to it."),
   optim: optimOf(1e-5),
 };

@@ -2,7 +2,7 @@
  * What is worth saying about a config that will run: keys that were given and mean nothing beside the others, and settings
  * that verl warns about. Nothing here changes the config.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import type { PpoConfig } from "./tree.ts";
 
@@ -144,13 +144,31 @@ export function ppoNotices(config: PpoConfig, given: ReadonlySet<string>): strin
 
 function unused(config: PpoConfig, given: ReadonlySet<string>): string[] {
   const told = new Set<string>();
-  return [...others, ...passes].flatMap(({ keys, because }) => {
+  return [...others, ...ownKeys(config), ...passes].flatMap(({ keys, because }) => {
     const why = because(config);
     const found = [...given].filter((key) => !told.has(key) && keys.some((it) => covers(it, key)));
     if (why === null || found.length === 0) return [];
     for (const key of found) told.add(key);
     return [`${found.map((key) => `\`${key}\``).join(", ")} ${found.length === 1 ? "has" : "have"} no effect: ${why}.`];
   });
+}
+
+/** Keys of registered algorithms that the run does not use. */
+function ownKeys({ algorithm, actor_rollout_ref: { actor: all } }: PpoConfig): Unused[] {
+  const branches = [
+    { own: algorithm.own, path: "algorithm.own", key: "algorithm.adv_estimator", used: algorithm.adv_estimator },
+    {
+      own: all.policy_loss.own,
+      path: `${actor}.policy_loss.own`,
+      key: `${actor}.policy_loss.loss_mode`,
+      used: all.policy_loss.loss_mode,
+    },
+  ];
+  return branches.flatMap(({ own = {}, path, key, used }) =>
+    Object.keys(own)
+      .filter((name) => name !== used)
+      .map((name) => ({ keys: [`${path}.${name}.`], because: () => `\`${key}\` is ${used}` })),
+  );
 }
 
 function covers(key: string, other: string): boolean {

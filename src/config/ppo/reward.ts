@@ -5,8 +5,22 @@
  * address, or the built-in scorer of its data source. Departures from verl: no model is named by default; the number of
  * processes follows the machine; `judge`, `service`, `reward.timeout` and `reward.error_budget` are ours.
  */
-import { bool, choice, dict, field, int, name, nullable, number, orNull, pair, path, text } from "../../util/field.ts";
-import { real, rewardFunction } from "./values.ts";
+import {
+  bool,
+  choice,
+  dict,
+  field,
+  int,
+  name,
+  nullable,
+  number,
+  orNull,
+  pair,
+  path,
+  real,
+  text,
+} from "../../util/field.ts";
+import { rewardFunction } from "./values.ts";
 
 const overlong_buffer_cfg = {
   enable: field(bool, false, "Let the manager dapo take points off responses that come near the limit."),

@@ -11,7 +11,7 @@ import { type PpoConfig, ppoSchema } from "./schema.ts";
 import * as settings from "./settings.ts";
 
 function read<T>(name: string): T {
-  return JSON.parse(readFileSync(new URL(`../../test/fixtures/${name}`, import.meta.url), "utf8"));
+  return JSON.parse(readFileSync(new URL(`../../../test/fixtures/${name}`, import.meta.url), "utf8"));
 }
 
 const surroundings = { home: "/home/me", env: {} };

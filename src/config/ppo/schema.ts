@@ -1,20 +1,22 @@
 /**
  * The schema of `trainyard ppo`: verl's `ppo_trainer` tree in the spelling of 0.7, which is 0.9's but for the reward.
  *
- * The keys stand in `ppo-*.ts` by subtree, with what differs from verl in the head of each; what becomes of verl's other
- * keys in `ppo-verl.ts`, `ppo-inert.ts` and `ppo-refused.ts`. Here the values become one consistent config: what follows
- * from them is filled in, rules between them are checked, and what has no effect is said.
+ * `tree.ts` puts the keys together, one file for each subtree; the header of each says what differs from verl. verl's other
+ * keys are in `verl.ts`, `inert.ts` and `refused.ts`. Here the values become one consistent config: what follows from
+ * them is filled in, rules between them are checked, and keys without effect are named.
  */
 import { isDeepStrictEqual } from "node:util";
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage, ownAdvantageFields } from "../../algos/advantages/registry.ts";
 import { type CorrectionConfig, presetConfig } from "../../algos/correction/presets.ts";
+import { ownPolicyLossFields } from "../../algos/losses/policy/registry.ts";
 import { checkTrackers } from "../../track/open.ts";
 import { UserError } from "../../util/errors.ts";
+import type { Field } from "../../util/field.ts";
 import { isDict } from "../interpolate.ts";
 import { settleOptim } from "../optim.ts";
 import { checkRay, rayPpo, roundsCoarsely } from "../ray/ray.ts";
 import { ppoOnRay } from "../ray/verl.ts";
-import { fieldsOf, own, type Preset, type Schema } from "../schema.ts";
+import { fieldsOf, own, type Preset, type Schema, withRegistered } from "../schema.ts";
 import { checkPpo, hasCritic, oneSize } from "./check.ts";
 import { ppoInert } from "./inert.ts";
 import { ppoNotices } from "./notices.ts";
@@ -33,6 +35,18 @@ export const ppoSchema: Schema<typeof ppoFields, PpoConfig> = {
   refused: ppoRefused,
   groups: ppoGroups,
   engines: { ray: ppoOnRay({ inert: ppoInert, groups: ppoGroups }) },
+  registered: [
+    {
+      branch: "algorithm.own",
+      doc: "Keys of advantage estimators that the config file or the program registers: `registerAdvantage`.",
+      fields: ownAdvantageFields,
+    },
+    {
+      branch: "actor_rollout_ref.actor.policy_loss.own",
+      doc: "Keys of policy losses that it registers: `registerPolicyLoss`.",
+      fields: ownPolicyLossFields,
+    },
+  ],
   configs: { ppo_trainer: {}, ppo_megatron_trainer: {}, ppo_veomni_trainer: {}, ppo_torchtitan_trainer: {} },
   preset,
   finish,
@@ -49,7 +63,7 @@ function preset(given: ReadonlySet<string>): Preset {
   };
 }
 
-const allKeys = new Map([...fieldsOf(ppoFields), ...fieldsOf(rayPpo)]);
+const allKeys = () => new Map([...fieldsOf(withRegistered(ppoSchema).fields), ...fieldsOf(rayPpo)]);
 
 function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoConfig; notices: string[] } {
   findAdvantage(values.algorithm.adv_estimator); // everything below asks what it needs
@@ -78,7 +92,8 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
   checkPpo(config);
   checkRay(config);
   const kept = { max_actor_ckpt_to_keep: ofActor ?? ofCritic, max_critic_ckpt_to_keep: ofCritic ?? ofActor };
-  const set = new Set([...given].filter((key) => saysSomething(key, config)));
+  const fields = allKeys();
+  const set = new Set([...given].filter((key) => saysSomething(fields.get(key), key, config)));
   return {
     config: { ...(roundsCoarsely(config) ? withOldLogprobs(config) : config), trainer: { ...config.trainer, ...kept } },
     notices: [...notices, ...actorRates.notices, ...(hasValues ? criticRates.notices : []), ...ppoNotices(config, set)],
@@ -90,8 +105,7 @@ function withOldLogprobs({ actor_rollout_ref: all, ...config }: PpoConfig): PpoC
 }
 
 /** Whether a key is one of ours and holds something else than its default. */
-function saysSomething(key: string, config: PpoConfig): boolean {
-  const field = allKeys.get(key);
+function saysSomething(field: Field<unknown, unknown> | undefined, key: string, config: PpoConfig): boolean {
   const value = key.split(".").reduce<unknown>((inner, part) => (isDict(inner) ? own(inner, part) : undefined), config);
   return field !== undefined && !isDeepStrictEqual(value, field.default);
 }

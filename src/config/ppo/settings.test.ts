@@ -1,8 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { defaultAdvantageOptions } from "../../algos/advantages/estimator.ts";
 import { correctionDefaults, correctionPresets } from "../../algos/correction/presets.ts";
-import { actorDefaults } from "../../algos/losses/actor-loss.ts";
-import { criticDefaults } from "../../algos/losses/value-loss.ts";
 import { defineConfig } from "../define.ts";
 import { entriesOf } from "../entries.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
@@ -17,12 +14,63 @@ const resolved = (entries: readonly Entry[]) => resolve(ppoSchema, [entries], su
 const ppo = (...overrides: readonly string[]) => resolved([model, ...overrides].map(parseOverride));
 const configOf = (...overrides: readonly string[]): PpoConfig => ppo(...overrides).config;
 
-test("the algorithms' own defaults are the config's", () => {
+test("what algorithms get by default is verl's", () => {
   const config = configOf();
-  expect(settings.actorSettings(config)).toEqual(actorDefaults);
-  expect(settings.criticSettings(config)).toEqual(criticDefaults);
-  expect(settings.advantageSettings(config)).toEqual(defaultAdvantageOptions);
+  const shared = { loss_agg_mode: "token-mean", loss_scale_factor: null, version: "0.9" };
+  expect(settings.actorSettings(config)).toEqual({
+    ...shared,
+    clip_ratio: 0.2,
+    clip_ratio_low: 0.2,
+    clip_ratio_high: 0.2,
+    clip_ratio_c: 3,
+    tau_pos: 1,
+    tau_neg: 1.05,
+    policy_loss: {
+      loss_mode: "vanilla",
+      clip_cov_ratio: 0.0002,
+      clip_cov_lb: 1,
+      clip_cov_ub: 5,
+      kl_cov_ratio: 0.0002,
+      ppo_kl_coef: 0.1,
+      dro_beta: null,
+    },
+    rollout_correction: { loss_type: "ppo_clip" },
+    entropy_coeff: 0,
+    use_kl_loss: false,
+    kl_loss_coef: 0.001,
+    kl_loss_type: "low_var_kl",
+  });
+  expect(settings.criticSettings(config)).toEqual({ ...shared, cliprange_value: 0.5 });
+  expect(settings.advantageSettings(config)).toEqual({
+    gamma: 1,
+    lam: 1,
+    norm_adv_by_std_in_grpo: true,
+    gdpo_reward_keys: [],
+    gdpo_reward_weights: null,
+    version: "0.9",
+  });
+  expect(settings.klSettings(config)).toEqual({ type: "fixed", kl_coef: 0.001 });
   expect(config.algorithm.rollout_correction).toMatchObject(correctionDefaults["0.7"]);
+  expect([settings.rowSelection(config).name, settings.groupFilter(config)]).toEqual(["all", null]);
+});
+
+test("which rows, groups and reward columns count is looked up", () => {
+  const config = configOf(
+    "algorithm.use_pf_ppo=true",
+    "algorithm.filter_groups={enable: true, metric: acc, max_num_gen_batches: 3}",
+    "algorithm.adv_estimator=gdpo",
+    "algorithm.gdpo_reward_keys=[style,truth]",
+    "actor_rollout_ref.rollout.n=4",
+  );
+  expect(settings.rowSelection(config).name).toBe("pf-ppo");
+  const filter = settings.groupFilter(config)!;
+  expect(filter).toMatchObject({ column: "acc", maxRounds: 3 });
+  expect([[1, 1, 1], [0, 1, 1], [], [true]].map(filter.keeps)).toEqual([false, true, false, false]);
+  expect(settings.rewardColumns(config)).toEqual({
+    columns: ["style", "truth"],
+    key: "algorithm.gdpo_reward_keys",
+  });
+  expect(settings.rewardColumns(configOf()).columns).toEqual([]);
 });
 
 describe("what follows from the values is filled in", () => {
@@ -72,10 +120,8 @@ describe("what follows from the values is filled in", () => {
     const bypass = "algorithm.rollout_correction.preset=bypass_pg_is";
     const gspo = "actor_rollout_ref.actor.policy_loss.loss_mode=gspo";
     const lossOf = ({ config }: ReturnType<typeof ppo>) => settings.actorSettings(config).policy_loss;
-    expect(lossOf(ppo(bypass))).toMatchObject({
-      loss_mode: "bypass_mode",
-      rollout_correction: { loss_type: "reinforce" },
-    });
+    expect(lossOf(ppo(bypass)).loss_mode).toBe("bypass_mode");
+    expect(settings.actorSettings(ppo(bypass).config).rollout_correction.loss_type).toBe("reinforce");
     expect(ppo(bypass).notices).toEqual([]);
     const kept = ppo(bypass, gspo);
     expect(lossOf(kept).loss_mode).toBe("gspo");

@@ -1,62 +1,78 @@
 /**
- * What other rooms take from a resolved config: the options of losses, advantages, correction, sampler, passes and rewards.
+ * What other rooms take from a resolved config: the settings of losses, advantages, correction, sampler, passes and rewards,
+ * and the values that algorithms are looked up by: which rows and groups are trained on, which reward columns are read.
  *
- * Pure selections; each is also how a mistake in its keys is found before anything starts.
+ * Pure selections. They are also made before anything starts, to find mistakes in their keys.
  */
-
-import type { AdvantageOptions } from "../../algos/advantages/estimator.ts";
+import type { AdvantageSettings, RewardColumns } from "../../algos/advantages/estimator.ts";
+import { advantageFields, findAdvantage } from "../../algos/advantages/registry.ts";
 import { type Correction, correctionOf } from "../../algos/correction/config.ts";
-import { type KlControl, klControl } from "../../algos/kl.ts";
-import type { ActorConfig } from "../../algos/losses/actor-loss.ts";
-import type { CriticConfig } from "../../algos/losses/value-loss.ts";
+import { type KlControl, klControl } from "../../algos/kl/control.ts";
+import type { ActorSettings } from "../../algos/losses/actor-loss.ts";
+import { aggregateFields } from "../../algos/losses/aggregate.ts";
+import { entropyFields } from "../../algos/losses/entropy-term.ts";
+import { klTermFields } from "../../algos/losses/kl-term.ts";
+import { policyLossFields } from "../../algos/losses/policy/registry.ts";
+import { type CriticSettings, valueLossFields } from "../../algos/losses/value-loss.ts";
+import { differingGroups, type GroupFilter } from "../../algos/selection/group-filter.ts";
+import { pfPpo } from "../../algos/selection/pf-ppo.ts";
+import { allRows, type RowSelection } from "../../algos/selection/row-selection.ts";
 import type { MicroBatching } from "../../engine/contract.ts";
 import { type ManagerRule, managerRule } from "../../rewards/placement.ts";
 import type { Scorer } from "../../rewards/rewards.ts";
 import type { Sampling } from "../../rollout/request.ts";
 import { UserError } from "../../util/errors.ts";
+import { valuesOf } from "../../util/field.ts";
 import type { PpoConfig } from "./tree.ts";
 
-/** The actor's loss. */
-export function actorSettings({ actor_rollout_ref: { actor }, algorithm }: PpoConfig): ActorConfig {
+/** The actor's loss: keys of the actor, with those that its policy loss brings along. */
+export function actorSettings({ actor_rollout_ref: { actor }, algorithm }: PpoConfig): ActorSettings {
+  const { policy_loss, ...policy } = valuesOf(policyLossFields, actor);
+  const { loss_mode, own } = actor.policy_loss;
   return {
-    loss_agg_mode: actor.loss_agg_mode,
-    loss_scale_factor: actor.loss_scale_factor,
+    ...valuesOf(aggregateFields, actor),
     version: algorithm.version,
-    clip_ratio: actor.clip_ratio,
-    clip_ratio_low: actor.clip_ratio_low,
-    clip_ratio_high: actor.clip_ratio_high,
-    clip_ratio_c: actor.clip_ratio_c,
-    tau_pos: actor.tau_pos,
-    tau_neg: actor.tau_neg,
-    policy_loss: { ...actor.policy_loss, rollout_correction: { loss_type: algorithm.rollout_correction.loss_type } },
-    entropy_coeff: actor.entropy_coeff,
-    use_kl_loss: actor.use_kl_loss,
-    kl_loss_coef: actor.kl_loss_coef,
-    kl_loss_type: actor.kl_loss_type,
+    ...policy,
+    policy_loss: { ...policy_loss, loss_mode },
+    rollout_correction: { loss_type: algorithm.rollout_correction.loss_type },
+    ...valuesOf(entropyFields, actor),
+    ...valuesOf(klTermFields, actor),
+    ...own?.[loss_mode],
   };
 }
 
 /** The critic's loss. */
-export function criticSettings({ critic, algorithm }: PpoConfig): CriticConfig {
+export function criticSettings({ critic, algorithm }: PpoConfig): CriticSettings {
   return {
-    loss_agg_mode: critic.loss_agg_mode,
-    loss_scale_factor: critic.loss_scale_factor,
+    ...valuesOf(aggregateFields, critic),
     version: algorithm.version,
-    cliprange_value: critic.cliprange_value,
+    ...valuesOf(valueLossFields, critic),
   };
 }
 
-/** Options of the advantage estimator. */
-export function advantageSettings({ algorithm }: PpoConfig): AdvantageOptions {
-  const { gdpo_reward_keys: keys, gdpo_reward_weights: weights } = algorithm;
+/** Settings of the advantage estimator, with the keys that it brings along. */
+export function advantageSettings({ algorithm }: PpoConfig): AdvantageSettings<typeof advantageFields> {
   return {
-    gamma: algorithm.gamma,
-    lam: algorithm.lam,
-    normByStd: algorithm.norm_adv_by_std_in_grpo,
+    ...valuesOf(advantageFields, algorithm),
     version: algorithm.version,
-    ...(keys.length === 0 ? {} : { rewardKeys: keys }),
-    ...(weights === null ? {} : { rewardWeights: weights }),
+    ...algorithm.own?.[algorithm.adv_estimator],
   };
+}
+
+/** The columns of the reward that the advantage estimator reads beside the score. */
+export function rewardColumns(config: PpoConfig): RewardColumns {
+  const { rewardColumns: read } = findAdvantage(config.algorithm.adv_estimator);
+  return read?.(advantageSettings(config)) ?? { columns: [], key: "algorithm.adv_estimator" };
+}
+
+/** Which rows of a batch are trained on. */
+export function rowSelection({ algorithm }: PpoConfig): RowSelection {
+  return algorithm.use_pf_ppo ? pfPpo(algorithm.pf_ppo) : allRows;
+}
+
+/** Which groups are trained on; null for all of them. */
+export function groupFilter({ algorithm: { filter_groups: filter } }: PpoConfig): GroupFilter | null {
+  return filter.enable ? differingGroups(filter) : null;
 }
 
 /** The rollout correction. */

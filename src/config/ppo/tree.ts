@@ -22,8 +22,16 @@ export const ppoFields = {
   trainer,
 };
 
+/** Values of the keys that registered algorithms bring, below their names. */
+export type OwnValues = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+/** Where they stand in the tree. */
+type OwnBranches<Own> = {
+  readonly algorithm: { readonly own?: Own };
+  readonly actor_rollout_ref: { readonly actor: { readonly policy_loss: { readonly own?: Own } } };
+};
+
 /** Every key with its value, before the rules between keys. */
-export type PpoValues = Resolved<typeof ppoFields>;
+export type PpoValues = Resolved<typeof ppoFields> & OwnBranches<OwnValues>;
 
 /**
  * The resolved config of a reinforcement-learning run. Beyond the values themselves: `critic.enable` is decided, older
@@ -34,7 +42,11 @@ export type PpoConfig = Omit<PpoValues, "critic"> & {
   readonly critic: Omit<PpoValues["critic"], "enable"> & { readonly enable: boolean };
 } & Further<typeof rayPpo>;
 
-type Parts = Input<typeof ppoFields> & Input<typeof rayPpo>;
+type Parts = Input<typeof ppoFields> & Input<typeof rayPpo> & OwnInput;
+type OwnInput = {
+  readonly algorithm?: { readonly own?: OwnValues };
+  readonly actor_rollout_ref?: { readonly actor?: { readonly policy_loss?: { readonly own?: OwnValues } } };
+};
 
 /** What a config file may say about such a run; a reward function may stand there as it is. */
 export type PpoInput = Omit<Parts, "custom_reward_function"> & {

@@ -8,24 +8,6 @@ import type { CustomReward } from "../../rewards/reward.ts";
 import type { Scorer } from "../../rewards/rewards.ts";
 import { int, type Type } from "../../util/field.ts";
 
-/** Any finite number. */
-export const real: Type<number> = { schema: z.number(), expects: "a number" };
-
-/** A number above `bound`. */
-export const above = (bound: number): Type<number> => ({
-  schema: z.number().gt(bound),
-  expects: `a number above ${bound}`,
-});
-
-/** A number above 0. */
-export const positive = above(0);
-
-/** Several numbers. */
-export const reals: Type<readonly number[]> = {
-  schema: z.array(z.number()).readonly(),
-  expects: "a list of numbers such as [1,0.5]",
-};
-
 /** Steps from one time to the next; verl's other words for never are -1 here. */
 export const everySteps: Type<number, number | false> = {
   schema: z
@@ -42,11 +24,6 @@ export const topP: Type<number> = {
   schema: z.number().gt(0).max(1),
   expects: "a number above 0 and at most 1",
 };
-
-/** One of a table of names that a program may add to; whether it is there is asked of the table, not here. */
-export function nameOf(what: string, known: readonly string[]): Type<string> {
-  return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };
-}
 
 /** A function that a TypeScript config holds: what it prints as, and where another process finds it. */
 export class FunctionInFile {

@@ -2,6 +2,7 @@
  * A micro-batch as arrays that a program reads. This file makes the arrays that every form has: which hidden states a
  * head reads, and where its results belong in the grid [rows, length] that a loss reads.
  */
+import { type Extra, extraName, extraWidth } from "../../algos/losses/token-loss.ts";
 import type { ModelConfig } from "../../models/config.ts";
 import type { RotationTables } from "../../models/parts/part.ts";
 import type { HeadName, TokenRow } from "../contract.ts";
@@ -20,7 +21,7 @@ export type Layout = {
 
 export type LayoutOptions = {
   readonly heads: readonly HeadName[];
-  readonly extra: readonly string[];
+  readonly extra: readonly Extra[];
   readonly config: ModelConfig;
   readonly scratch: Scratch;
   /** The tables of each position scheme for `time` positions of a sequence of `longest` tokens. */
@@ -51,8 +52,8 @@ export type CountedOptions = {
     readonly from: number;
     readonly to: number;
   }[];
-  /** Names of the other numbers per token that the loss reads. */
-  readonly extra: readonly string[];
+  /** What else the loss reads per token; every row has it. */
+  readonly extra: readonly Extra[];
   readonly scratch: Scratch;
 };
 
@@ -78,11 +79,12 @@ export function countedArrays(counted: readonly Counted[], options: CountedOptio
     targets[i] = rows[row]!.ids[at]!;
   });
   const arrays: Arrays = { rank, is_read: isRead, grid, mask, positions, places, targets };
-  for (const name of extra) {
-    const values = scratch.floats(`extra/${name}`, cells).fill(0);
+  for (const wanted of extra) {
+    const [name, width] = [extraName(wanted), extraWidth(wanted)];
+    const values = scratch.floats(`extra/${name}`, cells * width).fill(0);
     for (const { row, place, from, to } of starts) {
-      const given = rows[row]!.extra?.[name];
-      if (given !== undefined) for (let t = from; t < to; t++) values[place + t - from] = given[t]!;
+      const given = rows[row]!.extra![name]!; // `checkExtra` has seen it
+      for (let i = 0; i < (to - from) * width; i++) values[place * width + i] = given[from * width + i]!;
     }
     arrays[`extra/${name}`] = values;
   }

@@ -332,7 +332,7 @@ describe("a step", () => {
     expect(copyOf(used, "gradient")).toEqual(copyOf(fresh, "gradient"));
   });
 
-  const silent: TokenRow = { ids: Int32Array.of(4, 5, 6), mask: [1, 0, 0] };
+  const silent: TokenRow = { ids: Int32Array.of(4, 5, 6), mask: [1, 0, 0], extra: { advantages: [1, 2, 3] } };
   const expectNoGradient = (model: EmbeddedModel) => {
     for (const [name, gradient] of copyOf(model, "gradient")) {
       expect(
@@ -493,6 +493,64 @@ describe("an engine", () => {
     } finally {
       await copying.close();
     }
+  });
+});
+
+// ---------------------------------------------------------------- extras
+
+describe("what a loss reads of each token besides the model's outputs", () => {
+  const WIDTH = 3;
+  /** The same loss twice: of one number per token, and of that number in three parts. */
+  const plain: TokenLoss = { ...policyLoss, key: "plain", name: "plain" };
+  const wide: TokenLoss = {
+    ...policyLoss,
+    key: "wide",
+    name: "wide",
+    extra: [{ name: "parts", width: WIDTH }],
+    build: ({ parts, ...tensors }) => policyLoss.build({ ...tensors, advantages: sum(parts!, [-1]) }),
+  };
+  const PROMPT = 10;
+  const own = rows.filter(({ ids }) => ids.length > PROMPT + 1);
+  const inParts = own.map(({ ids, mask, extra }) => ({
+    ids,
+    mask,
+    extra: { parts: Array.from(extra!.advantages!).flatMap((value) => [value, 1, -1]) },
+  }));
+
+  // Rows that begin alike are laid out as branches, others as rows of a grid.
+  const prompt = own[0]!.ids.slice(0, PROMPT);
+  const alike = (batch: readonly TokenRow[]): TokenRow[] =>
+    batch.map(({ ids, mask, extra }) => ({
+      ids: Int32Array.of(...prompt, ...ids.slice(PROMPT)),
+      mask: Array.from(mask, (counts, t) => (t < PROMPT ? 0 : t === PROMPT ? 1 : counts)),
+      ...(extra && { extra }),
+    }));
+
+  test.each([
+    ["rows of a grid", (batch: readonly TokenRow[]): TokenRow[] => [...batch]],
+    ["branches of one prompt", alike],
+  ])("may have a width, in %s", async (_, form) => {
+    expect(own.length).toBeGreaterThan(1);
+    const [one, other] = [await open(llama), await open(llama)];
+    const { loss } = await train(one, form(own), { rows: 4 }, plain);
+    expect((await train(other, form(inParts), { rows: 4 }, wide)).loss).toBeCloseTo(loss!, 5);
+    for (const { name } of parameterSpecs(one.config)) {
+      const [a, b] = [one.gradient(name), other.gradient(name)];
+      expect(Math.max(...a.map((value, i) => Math.abs(value - b[i]!)))).toBeLessThan(1e-5);
+    }
+  });
+
+  test("must be there for every row: what is missing is named with the loss", async () => {
+    const model = await open(llama);
+    const some = rows.map((row, i) => (i === 2 ? { ids: row.ids, mask: row.mask } : row));
+    await expect(train(model, some, { rows: 4 }, plain)).rejects.toThrow(
+      "The loss `plain` reads `advantages` of each token, and row 2 of the batch has no extra.",
+    );
+    await expect(train(model, rows, { rows: 4 }, wide)).rejects.toThrow(
+      "only `advantages`. Give every row `extra.parts`",
+    );
+    const short = inParts.map((row) => ({ ...row, extra: { parts: row.extra.parts.slice(1) } }));
+    await expect(train(model, short, { rows: 4 }, wide)).rejects.toThrow(/so give \d+ numbers, 3 for each/);
   });
 });
 

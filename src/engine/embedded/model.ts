@@ -4,6 +4,7 @@
  * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The
  * first micro-batch after a step overwrites the gradient and the others add to it, so no pass clears it.
  */
+import { checkExtra, type Extra } from "../../algos/losses/token-loss.ts";
 import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { loadParameters, saveParameters } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
@@ -129,6 +130,7 @@ export class EmbeddedModel implements Model {
 
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
     return this.#exclusive(async () => {
+      checkExtra(rows, loss);
       const totals: Record<string, number> = {};
       const blocks = cut(rows, options.micro, { heads: loss.heads, config: this.config });
       for (const [done, block] of blocks.entries()) {
@@ -246,7 +248,7 @@ export class EmbeddedModel implements Model {
     rows: readonly TokenRow[],
     block: Block,
     heads: readonly HeadName[],
-    extra: readonly string[] = [],
+    extra: readonly Extra[] = [],
   ): Layout | null {
     const tables = (time: number, longest: number) => this.#rotations.tables(time, longest);
     return layOut(rows, block, { heads, extra, config: this.config, scratch: this.#scratch, tables });

@@ -4,6 +4,7 @@
  *
  * Attention is cut into parts along time, which saves work on long sequences and costs some on short ones.
  */
+import { extraName, extraShape } from "../../algos/losses/token-loss.ts";
 import { headLogits } from "../../graph/formulas.ts";
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
@@ -207,7 +208,9 @@ function lossTensors(loss: TokenLoss, inputs: Inputs, counted: Readonly<Record<s
   for (const [name, node] of Object.entries(counted)) {
     tensors[name] = o.mul(o.rearrange(node, inputs.grid, inputs.places), inputs.mask);
   }
-  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, inputs.mask.shape);
+  for (const extra of loss.extra ?? []) {
+    tensors[extraName(extra)] = o.input(`extra/${extraName(extra)}`, extraShape(inputs.mask.shape, extra));
+  }
   for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
   return tensors;
 }

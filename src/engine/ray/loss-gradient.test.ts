@@ -1,7 +1,8 @@
 import { afterAll, describe, expect, test } from "vitest";
-import { actorDefaults, actorLoss } from "../../algos/losses/actor-loss.ts";
+import { defaultSettings } from "../../../scripts/goldens/settings.ts";
+import { actorLoss } from "../../algos/losses/actor-loss.ts";
 import { batchScalars } from "../../algos/losses/aggregate.ts";
-import { criticDefaults, valueLoss } from "../../algos/losses/value-loss.ts";
+import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { mul, stopGradient, sum } from "../../graph/ops.ts";
 import { Runtime } from "../../runtime/runtime.ts";
 import { Random } from "../../util/random.ts";
@@ -23,6 +24,7 @@ const rows: TokenRow[] = [5, 9, 4].map((length) => {
     rolloutWeights: list(0.1, 1),
     oldValues: list(1),
     returns: list(1),
+    parts: Array.from({ length: 3 * length }, () => random.normal(0, 1)),
   };
   return { ids: Int32Array.from({ length }, () => random.int(9)), mask: list(1).map((v) => Number(v > -0.5)), extra };
 });
@@ -31,7 +33,10 @@ const scalars = batchScalars(
   9,
 );
 
-const policy = actorLoss({ ...actorDefaults, entropy_coeff: 0.1, use_kl_loss: true }, { hasRolloutWeights: true });
+const policy = actorLoss(
+  { ...defaultSettings.actor, entropy_coeff: 0.1, use_kl_loss: true },
+  { hasRolloutWeights: true },
+);
 const odd: TokenLoss = {
   key: "odd",
   heads: ["logprobs", "entropy", "sumPiSquared"],
@@ -41,33 +46,66 @@ const odd: TokenLoss = {
   }),
 };
 
-describe.each<TokenLoss>([policy, valueLoss(criticDefaults), odd])("the derivative of a loss: $key", (loss) => {
-  const block = layOut(rows, [2, 0, 1], { heads: loss.heads, vocabSize: 9 })!;
-  const outputs = Object.fromEntries(
-    loss.heads.map((head) => [head, Float32Array.from(block.owners, () => random.normal(-2, 0.5))]),
-  ) as Partial<Record<HeadName, Float32Array>>; // the heads of the loss
-  const run = (changed: Counted) => losses.of(loss, block, { rows, outputs: { ...outputs, ...changed }, scalars });
+/** A loss of three numbers per token. */
+const wide: TokenLoss = {
+  key: "wide",
+  heads: ["logprobs"],
+  extra: [{ name: "parts", width: 3 }, "advantages"],
+  build: ({ logprobs, parts, advantages, mask }) => ({
+    loss: sum(mul(mul(logprobs!, sum(parts!, [-1])), mul(advantages!, mask))),
+  }),
+};
 
-  test("is the slope of the loss, output by output", async () => {
-    const { gradients } = await run({});
-    for (const head of Object.keys(gradients) as HeadName[]) {
-      for (const i of block.owners.keys()) {
-        const at = async (by: number) => {
-          const values = outputs[head]!.slice();
-          values[i]! += by;
-          return (await run({ [head]: values })).metrics.loss!;
-        };
-        const slope = ((await at(0.01)) - (await at(-0.01))) / 0.02;
-        expect(Math.abs(gradients[head]![i]! - slope), `${head}, token ${i}`).toBeLessThan(2e-3);
+describe.each<TokenLoss>([policy, valueLoss(defaultSettings.critic), odd, wide])(
+  "the derivative of a loss: $key",
+  (loss) => {
+    const block = layOut(rows, [2, 0, 1], { heads: loss.heads, vocabSize: 9 })!;
+    const outputs = Object.fromEntries(
+      loss.heads.map((head) => [head, Float32Array.from(block.owners, () => random.normal(-2, 0.5))]),
+    ) as Partial<Record<HeadName, Float32Array>>; // the heads of the loss
+    const run = (changed: Counted) => losses.of(loss, block, { rows, outputs: { ...outputs, ...changed }, scalars });
+
+    test("is the slope of the loss, output by output", async () => {
+      const { gradients } = await run({});
+      for (const head of Object.keys(gradients) as HeadName[]) {
+        for (const i of block.owners.keys()) {
+          const at = async (by: number) => {
+            const values = outputs[head]!.slice();
+            values[i]! += by;
+            return (await run({ [head]: values })).metrics.loss!;
+          };
+          const slope = ((await at(0.01)) - (await at(-0.01))) / 0.02;
+          expect(Math.abs(gradients[head]![i]! - slope), `${head}, token ${i}`).toBeLessThan(2e-3);
+        }
       }
-    }
-  });
+    });
 
-  test("is given for the heads that the loss is lowered through, and for no other", async () => {
-    const gradHeads = await losses.gradHeads(loss);
-    expect(gradHeads).toEqual(loss === odd ? ["logprobs", "sumPiSquared"] : loss.heads);
-    expect(Object.keys((await run({})).gradients)).toEqual(gradHeads);
+    test("is given for the heads that the loss is lowered through, and for no other", async () => {
+      const gradHeads = await losses.gradHeads(loss);
+      expect(gradHeads).toEqual(loss === odd ? ["logprobs", "sumPiSquared"] : loss.heads);
+      expect(Object.keys((await run({})).gradients)).toEqual(gradHeads);
+    });
+  },
+);
+
+test("an extra of a width is read token by token", async () => {
+  const block = layOut(rows, [2, 0, 1], { heads: wide.heads, vocabSize: 9 })!;
+  const outputs = { logprobs: new Float32Array(block.owners.length).fill(1) };
+  const { gradients } = await losses.of(wide, block, { rows, outputs, scalars: {} });
+  block.owners.forEach(({ row, at }, i) => {
+    const { parts, advantages } = rows[row]!.extra!;
+    const sum = parts![3 * at]! + parts![3 * at + 1]! + parts![3 * at + 2]!;
+    expect(gradients.logprobs![i]).toBeCloseTo(sum * advantages![at]!, 4);
   });
+});
+
+test("an extra that nobody gives is named, with the loss", async () => {
+  const block = layOut(rows, [0, 1], { heads: policy.heads, vocabSize: 9 })!;
+  const outputs = { logprobs: new Float32Array(block.owners.length), entropy: new Float32Array(block.owners.length) };
+  const bare = rows.map(({ ids, mask, extra: { refLogprobs: _, ...extra } = {} }) => ({ ids, mask, extra }));
+  await expect(losses.of(policy, block, { rows: bare, outputs, scalars })).rejects.toThrow(
+    /^The loss `actor` reads `refLogprobs` of each token, and row 0 of the batch has only `advantages`, /,
+  );
 });
 
 test("a number that the loss needs and does not get is named", async () => {

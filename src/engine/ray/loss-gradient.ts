@@ -5,6 +5,7 @@
  * The loss is the same traced function that the embedded engine appends to its model. Here it is a separate graph over
  * [batch, time], compiled once per loss and run on onnxruntime.
  */
+import { extraName, extraOf, extraShape, extraWidth } from "../../algos/losses/token-loss.ts";
 import type { Node } from "../../graph/node.ts";
 import { scope } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
@@ -53,13 +54,13 @@ export class LossGradients {
       invariant(values !== undefined, `the workers returned no ${head}`);
       arrays[headName(head)] = onGrid(block, size, (i) => values[i]!);
     }
-    for (const name of loss.extra ?? []) {
-      const grid = shared(size);
+    for (const extra of loss.extra ?? []) {
+      const width = extraWidth(extra);
+      const grid = shared(size * width);
       block.indices.forEach((row, b) => {
-        const values = given.rows[row]!.extra?.[name];
-        if (values !== undefined) grid.set(values, b * block.time);
+        grid.set(extraOf(given.rows[row]!, extra, { loss, row }), b * block.time * width);
       });
-      arrays[`extra/${name}`] = grid;
+      arrays[`extra/${extraName(extra)}`] = grid;
     }
     for (const name of loss.scalars ?? []) {
       const value = given.scalars[name];
@@ -106,7 +107,9 @@ export function lossProgram(loss: TokenLoss): {
   loss.heads.forEach((head, i) => {
     tensors[head] = heads[i]!;
   });
-  for (const name of loss.extra ?? []) tensors[name] = o.input(`extra/${name}`, shape);
+  for (const extra of loss.extra ?? []) {
+    tensors[extraName(extra)] = o.input(`extra/${extraName(extra)}`, extraShape(shape, extra));
+  }
   for (const name of loss.scalars ?? []) tensors[name] = o.input(`scalar/${name}`, []);
   const built = scope("loss", () => loss.build(tensors));
   const gradients = grad(built.loss, heads);

@@ -8,6 +8,7 @@
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import * as z from "zod";
+import { checkExtra } from "../../algos/losses/token-loss.ts";
 import { type AnyModelConfig, parseConfig, readAnyConfig, withHead } from "../../models/config.ts";
 import { configText } from "../../models/config-text.ts";
 import { isFamily } from "../../models/families.ts";
@@ -97,6 +98,7 @@ export class RayModel implements Model {
 
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics> {
     return this.#exclusive(async () => {
+      checkExtra(rows, loss);
       const { losses } = this.#parts;
       const totals: Record<string, number> = {};
       const gradHeads = await losses.gradHeads(loss);

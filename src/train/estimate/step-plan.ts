@@ -4,7 +4,7 @@
  *
  * Responses are taken to be as long as they may get, since nobody knows how long they will be.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { microBatching, needsReference, rewardWay } from "../../config/ppo/settings.ts";
 import type { RewardConfig } from "../../config/reward/schema.ts";

@@ -4,7 +4,7 @@
  */
 import { correctUpdate } from "../../algos/correction/correct.ts";
 import { actorLoss } from "../../algos/losses/actor-loss.ts";
-import { findPolicyLoss } from "../../algos/losses/policy-losses.ts";
+import { findPolicyLoss } from "../../algos/losses/policy/registry.ts";
 import { actorSettings, correctionSettings } from "../../config/ppo/settings.ts";
 import { Random } from "../../util/random.ts";
 import type { RlContext } from "./context.ts";

@@ -1,10 +1,11 @@
 /** Advantages of a batch: the KL penalty on rewards, the rollout correction, then the estimator that the config names. */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { Rows } from "../../algos/batch.ts";
 import { correct } from "../../algos/correction/correct.ts";
-import { type KlControl, penalizeRewards } from "../../algos/kl.ts";
+import type { KlControl } from "../../algos/kl/control.ts";
+import { penalizeRewards } from "../../algos/kl/reward-penalty.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { advantageSettings, correctionSettings } from "../../config/ppo/settings.ts";
+import { advantageSettings, correctionSettings, rewardColumns } from "../../config/ppo/settings.ts";
 import { componentsOf, type Episode, groupsOf, scoresOf } from "./episode.ts";
 import { isCorrecting, type Measurements } from "./measure.ts";
 
@@ -58,7 +59,7 @@ export function estimateAdvantages(
       mask,
       groups: groupsOf(episodes),
       oldLogprobs,
-      components: componentsOf(episodes, algorithm.gdpo_reward_keys),
+      components: componentsOf(episodes, rewardColumns(config)),
       ...(values && { values }),
       ...(baselines && { baselines }),
       ...(sumPiSquared && { sumPiSquared }),

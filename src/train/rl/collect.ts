@@ -4,8 +4,9 @@
  */
 import { balanceMetrics, balanceWorkers } from "../../algos/balancing/balancing.ts";
 import { groupRows } from "../../algos/batch.ts";
+import type { GroupFilter } from "../../algos/selection/group-filter.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { samplingSettings } from "../../config/ppo/settings.ts";
+import { groupFilter, samplingSettings } from "../../config/ppo/settings.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { RlContext } from "./context.ts";
@@ -21,7 +22,7 @@ type RoundGroup = Group & { readonly round: number; readonly epoch: number };
 /** Groups of the loader's next prompts, `rollout.n` responses each: round after round, in the order of the prompts. */
 export async function* sampleRounds(context: RlContext, step: number): AsyncGenerator<RoundGroup> {
   const { config, loader, prompts, progress, rollout, signal } = context;
-  const { max_num_gen_batches: most } = config.algorithm.filter_groups;
+  const most = groupFilter(config)?.maxRounds ?? 0;
   for (let round = 0; most === 0 || round < most; round++) {
     const { indices, epoch } = loader.next();
     const options = {
@@ -43,22 +44,21 @@ export type Batch = { readonly episodes: readonly Episode[]; readonly metrics: R
 /** Fill the batch of a step with the groups that the filter keeps. */
 export async function collect({ config }: RlContext, step: number, groups: AsyncIterable<RoundGroup>): Promise<Batch> {
   const wanted = config.data.train_batch_size;
-  const keeps = groupFilter(config);
+  const filter = groupFilter(config);
   const kept: RoundGroup[] = [];
   let rounds = 0;
   const found = () =>
     `Step ${step}: after ${rounds} rounds of sampling ${kept.length} of ${wanted} groups have scores that differ.`;
   for await (const group of groups) {
-    if (group.round === MANY_ROUNDS && rounds === MANY_ROUNDS)
-      warn(`${found()} Sampling goes on; \`algorithm.filter_groups.max_num_gen_batches\` limits it.`);
+    if (filter !== null && group.round === MANY_ROUNDS && rounds === MANY_ROUNDS)
+      warn(`${found()} Sampling goes on; \`${filter.maxRoundsKey}\` limits it.`);
     rounds = group.round + 1;
-    if (keeps(group)) kept.push(group);
+    if (keeps(group, filter)) kept.push(group);
     if (kept.length === wanted) break;
   }
-  if (kept.length < wanted) {
+  if (filter !== null && kept.length < wanted) {
     throw new UserError(
-      `${found()} The prompts are too easy or too hard; change them, or raise ` +
-        "`algorithm.filter_groups.max_num_gen_batches`.",
+      `${found()} The prompts are too easy or too hard; change them, or raise \`${filter.maxRoundsKey}\`.`,
     );
   }
   const episodes = kept.flatMap((group) => group.episodes);
@@ -66,17 +66,11 @@ export async function collect({ config }: RlContext, step: number, groups: Async
   return { episodes: order, metrics: { "training/epoch": kept.at(-1)!.epoch, ...metrics } };
 }
 
-/** Which groups are trained on: all, or with `algorithm.filter_groups` those whose scores differ. */
-function groupFilter(config: PpoConfig): (group: Group) => boolean {
-  const { enable, metric } = config.algorithm.filter_groups;
-  if (!enable) return () => true;
-  // DAPO's dynamic sampling (arXiv:2503.14476): where all scores are equal, there is nothing to learn.
-  return ({ episodes }) => {
-    const columns = episodes.flatMap(({ score }) =>
-      score === null ? [] : [columnOf(score, metric ?? "score", "algorithm.filter_groups.metric")],
-    );
-    return columns.some((column) => column !== columns[0]);
-  };
+/** Whether a group is trained on. */
+function keeps({ episodes }: Group, filter: GroupFilter | null): boolean {
+  if (filter === null) return true;
+  const { column, columnKey } = filter;
+  return filter.keeps(episodes.flatMap(({ score }) => (score === null ? [] : [columnOf(score, column, columnKey)])));
 }
 
 /** verl's order for one worker, short sequences first and last, and how even the work is. */

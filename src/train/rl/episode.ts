@@ -7,6 +7,7 @@
  * after ledger; so the statistics of a group count episodes. An engine reads whole sequences, one per ledger. `tokenRows`
  * and `responseRows` convert between the two. A token is trained on where the policy drew it and the episode has a score.
  */
+import type { RewardColumns } from "../../algos/advantages/estimator.ts";
 import type { Rows } from "../../algos/batch.ts";
 import type { TokenOutputs, TokenRow } from "../../engine/contract.ts";
 import { tokenRewards } from "../../rewards/placement.ts";
@@ -111,9 +112,9 @@ export const groupsOf = (episodes: readonly Episode[]): string[] =>
   episodes.map(({ group, score }, i) => (score === null ? `${group} (no score ${i})` : group));
 
 /** Reward columns by name, one number per episode; those of an episode without a score are 0. */
-export function componentsOf(episodes: readonly Episode[], keys: readonly string[]): Record<string, number[]> {
+export function componentsOf(episodes: readonly Episode[], { columns, key }: RewardColumns): Record<string, number[]> {
   return Object.fromEntries(
-    keys.map((key) => [key, episodes.map(({ score }) => (score === null ? 0 : numberIn(score, key)))]),
+    columns.map((name) => [name, episodes.map(({ score }) => (score === null ? 0 : numberIn(score, name, key)))]),
   );
 }
 
@@ -127,8 +128,7 @@ export function columnOf({ score, extra }: Score, key: string, setting: string):
   );
 }
 
-function numberIn(score: Score, key: string): number {
-  const setting = "algorithm.gdpo_reward_keys";
+function numberIn(score: Score, key: string, setting: string): number {
   const value = columnOf(score, key, setting);
   const number = typeof value === "boolean" ? Number(value) : value;
   if (typeof number === "number" && Number.isFinite(number)) return number;

@@ -1,13 +1,11 @@
 /** Learn: a batch of episodes becomes an update of the critic and of the actor, in verl's order. */
 
 import { totals } from "../../algos/advantages/token-rows.ts";
-import type { Rows } from "../../algos/batch.ts";
-import type { KlControl } from "../../algos/kl.ts";
+import type { KlControl } from "../../algos/kl/control.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { dataMetrics } from "../../algos/metrics/data-metrics.ts";
-import { drawRows, samplingWeights } from "../../algos/pf-ppo.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { criticSettings } from "../../config/ppo/settings.ts";
+import { criticSettings, rowSelection } from "../../config/ppo/settings.ts";
 import { Random } from "../../util/random.ts";
 import type { Clock } from "../clock.ts";
 import type { OnSkipped } from "../skipped-updates.ts";
@@ -87,12 +85,8 @@ function trainBatch(config: PpoConfig, episodes: readonly Episode[], { measured,
     { episodes, mask, columns: {} },
     { oldLogprobs, refLogprobs, oldValues: values, advantages, returns, rolloutWeights },
   );
-  return config.algorithm.use_pf_ppo ? selectRows(batch, resampled(config, scores, step)) : batch;
-}
-
-/** PF-PPO: rows drawn again with weights of their scores, without the KL penalty. */
-function resampled({ algorithm, trainer }: PpoConfig, scores: Rows, step: number): number[] {
-  return [...drawRows(samplingWeights(totals(scores), algorithm.pf_ppo), new Random(trainer.seed, "pf-ppo", step))];
+  const { name, select } = rowSelection(config); // by the scores, without the KL penalty
+  return selectRows(batch, select(totals(scores), new Random(config.trainer.seed, name, step)));
 }
 
 /** Metrics of the batch; an episode without a score is left out, since a score of 0 would be wrong. */

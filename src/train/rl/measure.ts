@@ -6,7 +6,7 @@
  * old ones and no pass computes them again. A few episodes of each step are computed again to check that, and the
  * difference is logged.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { Rows } from "../../algos/batch.ts";
 import type { Correction } from "../../algos/correction/config.ts";
 import { samplerAgreement } from "../../algos/metrics/sampler-agreement.ts";

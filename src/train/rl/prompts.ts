@@ -1,6 +1,6 @@
 /** The prompts of a run: read, tokenized once, and checked before a model is opened. */
 import { createHash } from "node:crypto";
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings } from "../../config/ppo/settings.ts";
 import { loadRlRows, type RlRow } from "../../data/rl-rows.ts";

@@ -5,7 +5,7 @@
  * the correction. A step is in `step.ts`, the order of steps in a driver (`in-turns.ts`).
  */
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { correctionSettings } from "../../config/ppo/settings.ts";
+import { correctionSettings, groupFilter } from "../../config/ppo/settings.ts";
 import { Loader } from "../../data/loader.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
@@ -46,10 +46,10 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
 }
 
 /** Batches of prompts; a group filter may ask for larger ones than a step trains on. */
-function loaderOf({ data, algorithm, trainer }: PpoConfig, rows: number): Loader {
-  const batchSize = algorithm.filter_groups.enable
-    ? (data.gen_batch_size ?? data.train_batch_size)
-    : data.train_batch_size;
+function loaderOf(config: PpoConfig, rows: number): Loader {
+  const { data, trainer } = config;
+  const isFiltered = groupFilter(config) !== null;
+  const batchSize = isFiltered ? (data.gen_batch_size ?? data.train_batch_size) : data.train_batch_size;
   return new Loader({ rows, batchSize, shuffle: data.shuffle, seed: data.seed ?? trainer.seed, dropLast: true });
 }
 

@@ -1,6 +1,6 @@
 /** What a checkpoint of a reinforcement-learning run remembers besides weights and optimizers. */
 import { z } from "zod";
-import type { KlControl } from "../../algos/kl.ts";
+import type { KlControl } from "../../algos/kl/control.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { klSettings } from "../../config/ppo/settings.ts";
 import type { Loader } from "../../data/loader.ts";

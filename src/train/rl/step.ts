@@ -2,7 +2,7 @@
  * One step of reinforcement learning: produce and collect episodes, learn from them, give the new weights to the sampler.
  * The sections and their timers are verl's, in verl's order.
  */
-import { findAdvantage } from "../../algos/advantages/advantages.ts";
+import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
 import { dumpSamples } from "../../track/samples.ts";
 import { Clock } from "../clock.ts";

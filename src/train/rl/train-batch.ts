@@ -1,6 +1,7 @@
 /** What an update is computed from: episodes, which of their tokens count, and everything that a loss may read by name. */
 import type { Rows } from "../../algos/batch.ts";
-import type { TokenRow } from "../../engine/contract.ts";
+import { extraName } from "../../algos/losses/token-loss.ts";
+import type { TokenLoss, TokenRow } from "../../engine/contract.ts";
 import { type Episode, tokenRows } from "./episode.ts";
 
 /** Every list has one row per episode, which begins after the prompt. */
@@ -24,8 +25,9 @@ export function withColumns(batch: TrainBatch, added: Readonly<Record<string, Ro
   return { ...batch, columns: { ...batch.columns, ...Object.fromEntries(given) } };
 }
 
-/** The batch as an engine trains on it, with the columns that a loss names. */
-export function rowsFor({ episodes, mask, columns }: TrainBatch, names: readonly string[]): TokenRow[] {
+/** The batch as an engine trains on it, with the columns that the loss reads; the engine names a missing one. */
+export function rowsFor({ episodes, mask, columns }: TrainBatch, { extra = [] }: Pick<TokenLoss, "extra">): TokenRow[] {
+  const names = extra.map(extraName);
   const read = Object.entries(columns).filter(([name]) => names.includes(name));
   return tokenRows(episodes, mask, Object.fromEntries(read));
 }

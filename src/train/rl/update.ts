@@ -4,10 +4,10 @@
  * Losses are divided by counts of the mini-batch, so micro-batches do not change the result. A metric is the mean over
  * the mini-batches that have it, as verl reduces them.
  */
-import { batchScalars, type TracedLoss } from "../../algos/losses/aggregate.ts";
+import { batchScalars } from "../../algos/losses/aggregate.ts";
 import { meanOf } from "../../algos/metrics/metrics.ts";
 import { microBatching } from "../../config/ppo/settings.ts";
-import type { MicroBatching, Model, OnMicroBatch, OptimizerStep } from "../../engine/contract.ts";
+import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenLoss } from "../../engine/contract.ts";
 import { Random } from "../../util/random.ts";
 import { optimizerStep } from "../optimizer.ts";
 import type { OnSkipped } from "../skipped-updates.ts";
@@ -17,7 +17,7 @@ import { rowsFor, selectRows, type TrainBatch } from "./train-batch.ts";
 /** What a mini-batch is trained with. */
 export type MiniBatch = {
   readonly batch: TrainBatch;
-  readonly loss: TracedLoss & { readonly temperature?: number };
+  readonly loss: TokenLoss;
   /** What was measured to prepare it. */
   readonly metrics?: Readonly<Record<string, number>>;
 };
@@ -61,7 +61,7 @@ export async function update(
   let hasSkipped = false;
   for (const [index, rows] of miniBatches(batch.episodes.length, options).entries()) {
     const { batch: miniBatch, loss, metrics: known } = await prepare(selectRows(batch, rows), index);
-    const tokens = rowsFor(miniBatch, loss.extra);
+    const tokens = rowsFor(miniBatch, loss);
     const scalars = batchScalars(miniBatch.mask, options.responseLength);
     const { loss: total, ...metrics } = await model.train(tokens, loss, { micro, scalars, onMicroBatch });
     const { gradNorm, isSkipped } = await model.step(optimizer);

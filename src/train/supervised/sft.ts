@@ -1,21 +1,13 @@
 /**
  * Supervised fine-tuning: learn the marked tokens of every row, one optimizer step per batch. `supervised.ts` is the loop.
  */
+import { likelihoodLoss } from "../../algos/losses/likelihood-loss.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
-import type { TokenLoss, TokenRow } from "../../engine/contract.ts";
-import { div, mul, neg, sum } from "../../graph/ops.ts";
+import type { TokenRow } from "../../engine/contract.ts";
 import type { TrainContext } from "../context.ts";
 import { readTrainable } from "../open-engine.ts";
 import { fetchModel, loadExamples } from "./sft-data.ts";
 import { trainRows } from "./supervised.ts";
-
-/** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
-const sftLoss: TokenLoss = {
-  key: "sft",
-  heads: ["logprobs"],
-  scalars: ["tokens"],
-  build: ({ logprobs, mask, tokens }) => ({ loss: div(neg(sum(mul(logprobs!, mask))), tokens!) }),
-};
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainSft(config: SftConfig, context: TrainContext): Promise<void> {
@@ -33,7 +25,7 @@ export async function trainSft(config: SftConfig, context: TrainContext): Promis
       validation,
       fingerprint,
       async learn(model, rows, { pass }) {
-        const { loss } = await model.train(rows, sftLoss, {
+        const { loss } = await model.train(rows, likelihoodLoss, {
           ...pass("training"),
           scalars: { tokens: countTargets(rows) },
         });

@@ -4,32 +4,56 @@
  *
  * Which tokens is a question about the whole batch: means and ranks over all its tokens. It is answered once per batch
  * by `prepare`, from the policy's log-probs before the update, and comes in as the mask `isSelected`; micro-batches
- * then add up. Departure: verl asks anew in each micro-batch, so that its answer depends on how the batch is cut; on
+ * then add up. Departure: verl asks again in each micro-batch, so that its answer depends on how the batch is cut; on
  * one micro-batch the two agree. A trainer without fresh log-probs gives the old ones, which are the same in the first
  * update after sampling. A token that the ratio's clip silences in the meantime has no gradient either way. Log-ratios
  * past ±40 count as 40, where verl may overflow.
  */
 import * as o from "../../../graph/ops.ts";
 import { UserError } from "../../../util/errors.ts";
+import { field, number, real } from "../../../util/field.ts";
 import { checkFinite, checkRows, type FloatRows } from "../../batch.ts";
 import {
+  clipFields,
   clipped,
   clipRange,
   type PolicyBatch,
-  type PolicyConfig,
-  type PolicyLoss,
+  type PolicySettings,
+  policyLoss,
   wholeRatio,
-} from "../policy-loss.ts";
+} from "./policy-loss.ts";
+
+const clipCovFields = {
+  ...clipFields,
+  policy_loss: {
+    clip_cov_ratio: field(number(0, 1), 0.0002, "Share of the tokens that clip_cov leaves out."),
+    clip_cov_lb: field(real, 1.0, "Lowest covariance of a token that clip_cov may leave out."),
+    clip_cov_ub: field(real, 5.0, "Highest covariance of a token that clip_cov may leave out."),
+  },
+};
+type ClipCovSettings = PolicySettings<typeof clipCovFields>;
+
+const klCovFields = {
+  policy_loss: {
+    kl_cov_ratio: field(number(0, 1), 0.0002, "Share of the tokens that kl_cov holds back by a KL penalty."),
+    ppo_kl_coef: field(real, 0.1, "Weight of kl_cov's penalty."),
+  },
+};
 
 /** PPO's clip, and no gradient for a random few of the tokens whose covariance is high. */
-export const clip_cov: PolicyLoss = {
+export const clip_cov = policyLoss({
   name: "clip_cov",
+  paper: "arXiv:2505.22617",
+  fields: clipCovFields,
   extra: ["isSelected"],
-  prepare(batch, config, random) {
-    const ratio = aboveZero("clip_cov_ratio", config);
+  check(settings) {
+    clipRange(settings);
+    checkShare("clip_cov_ratio", settings.policy_loss.clip_cov_ratio);
+  },
+  prepare(batch, settings, random) {
     const tokens = covariances(batch);
-    const candidates = candidatesOf(tokens, batch, config);
-    const quota = Math.max(Math.trunc(ratio * tokens.values.length), 1);
+    const candidates = candidatesOf(tokens, batch, settings);
+    const quota = Math.max(Math.trunc(settings.policy_loss.clip_cov_ratio * tokens.values.length), 1);
     const drawn = random.permutation(candidates.length).subarray(0, quota);
     return {
       isSelected: marked(
@@ -39,40 +63,42 @@ export const clip_cov: PolicyLoss = {
       ),
     };
   },
-  build(terms, config) {
-    const isSelected = terms.read("isSelected");
-    const losses = clipped(wholeRatio(terms), terms.advantages, config);
+  build(tensors, settings) {
+    const isSelected = tensors.read("isSelected");
+    const losses = clipped(wholeRatio(tensors), tensors.advantages, settings);
     return {
-      loss: terms.total(o.mul(o.maximum(losses.plain, losses.clipped), o.sub(1, isSelected))),
+      loss: tensors.total(o.mul(o.maximum(losses.plain, losses.clipped), o.sub(1, isSelected))),
       metrics: {
-        "actor/pg_clipfrac": terms.mean(isSelected),
-        "actor/ppo_kl": terms.mean(o.neg(terms.logRatio)),
+        "actor/pg_clipfrac": tensors.mean(isSelected),
+        "actor/ppo_kl": tensors.mean(o.neg(tensors.logRatio)),
       },
     };
   },
-};
+});
 
 /** No clip, and a penalty on moving for the tokens of highest covariance. */
-export const kl_cov: PolicyLoss = {
+export const kl_cov = policyLoss({
   name: "kl_cov",
+  paper: "arXiv:2505.22617",
+  fields: klCovFields,
   extra: ["isSelected"],
-  prepare(batch, config) {
-    const ratio = aboveZero("kl_cov_ratio", config);
+  check: ({ policy_loss }) => checkShare("kl_cov_ratio", policy_loss.kl_cov_ratio),
+  prepare(batch, { policy_loss }) {
     const tokens = covariances(batch);
     const count = tokens.values.length;
-    const quota = Math.min(Math.max(Math.trunc(ratio * count), 1), count);
+    const quota = Math.min(Math.max(Math.trunc(policy_loss.kl_cov_ratio * count), 1), count);
     return { isSelected: marked(batch, tokens, largest(tokens.values, quota)) };
   },
-  build(terms, { policy_loss: { ppo_kl_coef: coef } }) {
-    const moved = o.abs(terms.logRatio);
-    const gain = o.mul(terms.advantages, wholeRatio(terms));
-    const penalty = o.mul(o.mul(moved, coef), terms.read("isSelected"));
+  build(tensors, { policy_loss: { ppo_kl_coef: coef } }) {
+    const moved = o.abs(tensors.logRatio);
+    const gain = o.mul(tensors.advantages, wholeRatio(tensors));
+    const penalty = o.mul(o.mul(moved, coef), tensors.read("isSelected"));
     return {
-      loss: terms.total(o.sub(penalty, gain)),
-      metrics: { "actor/ppo_kl": terms.mean(moved) },
+      loss: tensors.total(o.sub(penalty, gain)),
+      metrics: { "actor/ppo_kl": tensors.mean(moved) },
     };
   },
-};
+});
 
 // ---------------------------------------------------------------- which tokens
 
@@ -80,15 +106,15 @@ export const kl_cov: PolicyLoss = {
 type Tokens = { readonly rows: Int32Array; readonly times: Int32Array; readonly values: Float64Array };
 
 /** The places [row, token] that `clip_cov` draws from. */
-export function clipCandidates(batch: PolicyBatch, config: PolicyConfig): [row: number, token: number][] {
+export function clipCandidates(batch: PolicyBatch, settings: ClipCovSettings): [row: number, token: number][] {
   const tokens = covariances(batch);
-  return candidatesOf(tokens, batch, config).map((i) => [tokens.rows[i]!, tokens.times[i]!]);
+  return candidatesOf(tokens, batch, settings).map((i) => [tokens.rows[i]!, tokens.times[i]!]);
 }
 
 /** Tokens whose covariance is between the bounds and whose ratio is not clipped. */
-function candidatesOf({ rows, times, values }: Tokens, batch: PolicyBatch, config: PolicyConfig): number[] {
-  const { low, high } = clipRange(config);
-  const { clip_cov_lb: least, clip_cov_ub: most } = config.policy_loss;
+function candidatesOf({ rows, times, values }: Tokens, batch: PolicyBatch, settings: ClipCovSettings): number[] {
+  const { low, high } = clipRange(settings);
+  const { clip_cov_lb: least, clip_cov_ub: most } = settings.policy_loss;
   const found: number[] = [];
   for (let i = 0; i < values.length; i++) {
     if (!(values[i]! > least && values[i]! < most)) continue;
@@ -147,8 +173,7 @@ function marked({ mask }: PolicyBatch, { rows, times }: Tokens, chosen: readonly
   return marks;
 }
 
-function aboveZero(key: "clip_cov_ratio" | "kl_cov_ratio", { policy_loss }: PolicyConfig): number {
-  const value = policy_loss[key];
-  if (value > 0) return value;
+function checkShare(key: string, value: number): void {
+  if (value > 0) return;
   throw new UserError(`\`policy_loss.${key}\` is ${value}. Give a number above 0; verl's is 0.0002.`);
 }

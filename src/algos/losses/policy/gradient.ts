@@ -6,36 +6,46 @@
 import type { Node } from "../../../graph/node.ts";
 import * as o from "../../../graph/ops.ts";
 import { UserError } from "../../../util/errors.ts";
-import type { PolicyLoss, PolicyTerms } from "../policy-loss.ts";
+import { field, nullable, positive } from "../../../util/field.ts";
+import { type PolicyTensors, policyLoss } from "./policy-loss.ts";
 
 /** Group Policy Gradient (arXiv:2504.02546): -advantage x log-prob. verl reports no metrics for it. */
-export const gpg: PolicyLoss = {
+export const gpg = policyLoss({
   name: "gpg",
-  build: (terms) => ({ loss: terms.total(gradientLoss(terms)), metrics: {} }),
-};
+  paper: "arXiv:2504.02546",
+  fields: {},
+  build: (tensors) => ({ loss: tensors.total(gradientLoss(tensors)), metrics: {} }),
+});
 
 /** REINFORCE: -advantage x log-prob x rollout weight. Not a `loss_mode` of its own in verl. */
-export const reinforce: PolicyLoss = {
+export const reinforce = policyLoss({
   name: "reinforce",
-  build: (terms) => ({
-    loss: terms.total(gradientLoss(terms)),
-    metrics: { "actor/ppo_kl": terms.mean(o.neg(terms.logRatio)) },
+  fields: {},
+  build: (tensors) => ({
+    loss: tensors.total(gradientLoss(tensors)),
+    metrics: { "actor/ppo_kl": tensors.mean(o.neg(tensors.logRatio)) },
   }),
-};
+});
+
+const dro_beta = field(nullable(positive), null, "Weight of dro's quadratic term, which must be given for it.");
 
 /** Direct Reward Optimisation (arXiv:2405.19107): -(advantage x log-prob - beta/2 (log-prob - old log-prob)²). */
-export const dro: PolicyLoss = {
+export const dro = policyLoss({
   name: "dro",
-  build(terms, { policy_loss: { dro_beta: beta } }) {
-    if (beta === null || !(beta > 0)) {
-      throw new UserError(`\`policy_loss.dro_beta\` is ${beta}, and the loss \`dro\` needs a number above 0. Try 0.1.`);
-    }
-    const leash = o.mul(o.square(terms.logRatio), beta / 2);
+  paper: "arXiv:2405.19107",
+  fields: { policy_loss: { dro_beta } },
+  check({ policy_loss: { dro_beta: beta } }) {
+    if (beta !== null && beta > 0) return;
+    throw new UserError(`\`policy_loss.dro_beta\` is ${beta}, and the loss \`dro\` needs a number above 0. Try 0.1.`);
+  },
+  build(tensors, { policy_loss }) {
+    const beta = policy_loss.dro_beta ?? 0; // `check` has refused null
+    const leash = o.mul(o.square(tensors.logRatio), beta / 2);
     return {
-      loss: terms.total(o.add(gradientLoss(terms), leash)),
-      metrics: { "actor/ppo_kl": terms.mean(o.neg(terms.logRatio)) },
+      loss: tensors.total(o.add(gradientLoss(tensors), leash)),
+      metrics: { "actor/ppo_kl": tensors.mean(o.neg(tensors.logRatio)) },
     };
   },
-};
+});
 
-const gradientLoss = ({ logprobs, advantages }: PolicyTerms): Node => o.neg(o.mul(logprobs, advantages));
+const gradientLoss = ({ logprobs, advantages }: PolicyTensors): Node => o.neg(o.mul(logprobs, advantages));

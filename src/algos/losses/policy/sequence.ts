@@ -8,41 +8,47 @@
  */
 import * as o from "../../../graph/ops.ts";
 import { rowMeans } from "../aggregate.ts";
-import { clipped, clipRange, indicator, type PolicyLoss, zero } from "../policy-loss.ts";
+import { clipFields, clipped, clipRange, indicator, policyLoss, zero } from "./policy-loss.ts";
 
 /**
  * GSPO-token (arXiv:2507.18071): PPO's clip on the row's ratio. Its value is the row's; its gradient goes to each
  * token as if the ratio were the token's own.
  */
-export const gspo: PolicyLoss = {
+export const gspo = policyLoss({
   name: "gspo",
-  build(terms, config) {
-    const { logprobs, advantages, logRatio } = terms;
-    const ofRow = o.stopGradient(rowMeans(logRatio, terms.mask));
+  paper: "arXiv:2507.18071",
+  fields: clipFields,
+  check: (settings) => void clipRange(settings),
+  build(tensors, settings) {
+    const { logprobs, advantages, logRatio } = tensors;
+    const ofRow = o.stopGradient(rowMeans(logRatio, tensors.mask));
     const own = o.sub(logprobs, o.stopGradient(logprobs)); // 0, with the gradient of the log-prob
     const ratio = o.exp(o.minimum(o.add(own, ofRow), 10));
-    const losses = clipped(ratio, advantages, config);
-    const mode = config.version === "0.7" ? "seq-mean-token-mean" : config.loss_agg_mode;
+    const losses = clipped(ratio, advantages, settings);
+    const mode = settings.version === "0.7" ? "seq-mean-token-mean" : settings.loss_agg_mode;
     return {
-      loss: terms.total(o.maximum(losses.plain, losses.clipped), mode),
+      loss: tensors.total(o.maximum(losses.plain, losses.clipped), mode),
       metrics: {
-        "actor/pg_clipfrac": terms.mean(o.greater(losses.clipped, losses.plain)),
-        "actor/ppo_kl": terms.mean(o.neg(logRatio)),
+        "actor/pg_clipfrac": tensors.mean(o.greater(losses.clipped, losses.plain)),
+        "actor/ppo_kl": tensors.mean(o.neg(logRatio)),
         "actor/pg_clipfrac_lower": zero(),
       },
     };
   },
-};
+});
 
 /**
  * GMPO (arXiv:2507.20673): -(mean advantage) x (geometric mean of clipped ratios) per row. The clip works on
  * log-ratios, on the side where moving on would gain. `loss_agg_mode` has no say.
  */
-export const geo_mean: PolicyLoss = {
+export const geo_mean = policyLoss({
   name: "geo_mean",
-  build(terms, config) {
-    const { mask, advantages, logRatio, rolloutWeights } = terms;
-    const { low, high } = clipRange(config);
+  paper: "arXiv:2507.20673",
+  fields: clipFields,
+  check: (settings) => void clipRange(settings),
+  build(tensors, settings) {
+    const { mask, advantages, logRatio, rolloutWeights } = tensors;
+    const { low, high } = clipRange(settings);
     const [isGood, isBad] = [indicator(o.greater(advantages, 0)), indicator(o.greater(0, advantages))];
     const sign = o.sub(isGood, isBad);
     const bounded = o.clamp(logRatio, -low, high);
@@ -51,12 +57,12 @@ export const geo_mean: PolicyLoss = {
     const weight = rolloutWeights === null ? 1 : o.exp(rowMeans(o.log(o.add(rolloutWeights, 1e-10)), mask));
     const isClipped = o.sub(1, indicator(o.equal(logRatio, bounded)));
     return {
-      loss: terms.totalOfRows(o.mul(perRow, weight)),
+      loss: tensors.totalOfRows(o.mul(perRow, weight)),
       metrics: {
-        "actor/pg_clipfrac": terms.mean(o.mul(isClipped, isGood)),
-        "actor/ppo_kl": terms.mean(o.neg(logRatio)),
-        "actor/pg_clipfrac_lower": terms.mean(o.mul(isClipped, isBad)),
+        "actor/pg_clipfrac": tensors.mean(o.mul(isClipped, isGood)),
+        "actor/ppo_kl": tensors.mean(o.neg(logRatio)),
+        "actor/pg_clipfrac_lower": tensors.mean(o.mul(isClipped, isBad)),
       },
     };
   },
-};
+});

@@ -1,21 +1,18 @@
 /**
  * PF-PPO (policy filtration, arXiv:2409.06957): train on a batch redrawn from itself, with rows whose reward is more
- * telling drawn more often.
+ * reliable drawn more often.
  *
  * Weights are verl's (`algorithm.pf_ppo`). Departure: the draws come from our own generator.
  */
-import { UserError, unknownName } from "../util/errors.ts";
-import type { Random } from "../util/random.ts";
-
-/** Keys of `algorithm.pf_ppo`. */
-export type PfPpoConfig = { readonly reweight_method: string; readonly weight_pow: number };
-
-export const pfPpoDefaults: PfPpoConfig = { reweight_method: "pow", weight_pow: 2 };
+import { UserError, unknownName } from "../../util/errors.ts";
+import { bool, choice, field, real } from "../../util/field.ts";
+import type { Random } from "../../util/random.ts";
+import type { RowSelection } from "./row-selection.ts";
 
 type Weigh = (scores: Float64Array, power: number) => Float64Array;
 
 const methods: Readonly<Record<string, Weigh>> = {
-  /** Rewards far from 0 tell most. */
+  /** Rewards far from 0 are drawn most. */
   pow: (scores, power) => scores.map((score) => Math.abs(score) ** power),
   /** Only the best and the worst rows. */
   max_min: (scores) => {
@@ -29,9 +26,27 @@ const methods: Readonly<Record<string, Weigh>> = {
   },
 };
 
+/** Keys of `algorithm`. */
+export const pfPpoFields = {
+  use_pf_ppo: field(bool, false, "Redraw each batch from itself by reward before the update, with gae."),
+  pf_ppo: {
+    reweight_method: field(choice("pow", "max_min", "max_random"), "pow", "How rewards become chances of being drawn."),
+    weight_pow: field(real, 2.0, "Exponent of pow."),
+  },
+};
+
+/** Keys of `algorithm.pf_ppo`. */
+export type PfPpoSettings = { readonly reweight_method: string; readonly weight_pow: number };
+
+/** Draw as many rows as the batch has, with replacement. */
+export const pfPpo = (settings: PfPpoSettings): RowSelection => ({
+  name: "pf-ppo",
+  select: (totals, random) => [...drawRows(samplingWeights(totals, settings), random)],
+});
+
 /** How often each row is drawn, up to a factor; `scores` has one total reward per row. */
-export function samplingWeights(scores: ArrayLike<number>, config: PfPpoConfig): Float64Array {
-  const { reweight_method: name, weight_pow: power } = config;
+export function samplingWeights(scores: ArrayLike<number>, settings: PfPpoSettings): Float64Array {
+  const { reweight_method: name, weight_pow: power } = settings;
   if (!Object.hasOwn(methods, name)) throw unknownName("`pf_ppo.reweight_method`", name, Object.keys(methods));
   if (!Number.isFinite(power)) throw new UserError(`\`pf_ppo.weight_pow\` is ${power}. Give a number; verl's is 2.`);
   const values = Float64Array.from(scores);

@@ -1,11 +1,18 @@
 /** Laws of KL estimates, of the penalty on rewards, and of the controllers of its weight. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import * as o from "../graph/ops.ts";
-import { grad } from "../graph/vjp.ts";
-import { interpret } from "../runtime/interpreter.ts";
-import { UserError } from "../util/errors.ts";
-import { adapt, fullKl, klControl, klEstimate, klKinds, klPenalty, penalizeRewards } from "./kl.ts";
+import type { Node } from "../../graph/node.ts";
+import * as o from "../../graph/ops.ts";
+import { grad } from "../../graph/vjp.ts";
+import { interpret } from "../../runtime/interpreter.ts";
+import { UserError } from "../../util/errors.ts";
+import { defaultsOf } from "../../util/field.ts";
+import { adapt, klControl, klControlFields } from "./control.ts";
+import { klEstimate, klNames, klPenalty, registerKlEstimate } from "./estimates.ts";
+import { penalizeRewards } from "./reward-penalty.ts";
+
+const defaults = defaultsOf(klControlFields);
+const builtIn = klNames();
 
 /** Value and slope of the traced estimate at one pair of log-probs. */
 function traced(kind: string, logprob: number, refLogprob: number): { value: number; slope: number } {
@@ -16,9 +23,10 @@ function traced(kind: string, logprob: number, refLogprob: number): { value: num
   return { value: found.value!.data[0]!, slope: found.slope!.data[0]! };
 }
 
+const near = (value: number) => expect.closeTo(value, 9);
 const logprobs = fc.double({ min: -40, max: 0, noNaN: true });
 
-describe.each(klKinds)("%s", (kind) => {
+describe.each(builtIn)("%s", (kind) => {
   test("is the same traced and plain, and 0 for equal policies", () => {
     fc.assert(
       fc.property(logprobs, logprobs, (a, b) => {
@@ -30,7 +38,7 @@ describe.each(klKinds)("%s", (kind) => {
 });
 
 test("a kind with + has the value of its estimator and the gradient of k2", () => {
-  for (const kind of klKinds.filter((name) => !name.endsWith("+"))) {
+  for (const kind of builtIn.filter((name) => !name.endsWith("+"))) {
     fc.assert(
       fc.property(logprobs, logprobs, (a, b) => {
         const plus = traced(`${kind}+`, a, b);
@@ -47,9 +55,7 @@ test("every estimate but k1 is at least 0, and k3 is near the exact KL on averag
     [0.2, 0.5, 0.3],
     [0.3, 0.3, 0.4],
   ];
-  const shape = [3];
-  const full = fullKl(o.input("p", shape), o.input("q", shape));
-  const exact = interpret({ full }, { p: p!.map(Math.log), q: q!.map(Math.log) }).full!.data[0]!;
+  const exact = p!.reduce((total, x, i) => total + x * Math.log(x / q![i]!), 0);
   const mean = (kind: string) =>
     p!.reduce((total, x, i) => total + x * klEstimate(kind)(Math.log(x), Math.log(q![i]!)), 0);
   expect(mean("k1")).toBeCloseTo(exact, 12);
@@ -66,9 +72,30 @@ test.each([
   expect(() => klEstimate(kind)).toThrow(message);
 });
 
+describe("an estimate of one's own", () => {
+  const cosh = {
+    name: "cosh",
+    traced: (d: Node) => o.sub(o.mul(o.add(o.exp(d), o.exp(o.neg(d))), 0.5), 1),
+    plain: (d: number) => Math.cosh(d) - 1,
+  };
+
+  test("is found by its name, also with a +", () => {
+    registerKlEstimate(cosh);
+    registerKlEstimate(cosh);
+    expect(klNames().slice(-2)).toEqual(["cosh", "cosh+"]);
+    expect(klEstimate("cosh")(-1, -2)).toBeCloseTo(Math.cosh(1) - 1, 12);
+    expect(traced("cosh", -1, -2)).toEqual({ value: near(Math.cosh(1) - 1), slope: near(Math.sinh(1)) });
+    expect(traced("cosh+", -1, -2)).toEqual({ value: near(Math.cosh(1) - 1), slope: near(1) });
+  });
+
+  test.each(["k3", "full", "k3+"])("cannot be called %s", (name) => {
+    expect(() => registerKlEstimate({ ...cosh, name })).toThrow(UserError);
+  });
+});
+
 describe("controllers", () => {
   test("a fixed one stays, an adaptive one follows its target by at most a fifth per horizon", () => {
-    const fixed = klControl({ kl_coef: 0.5 });
+    const fixed = klControl({ ...defaults, kl_coef: 0.5 });
     expect(adapt(fixed, 100, 1000)).toEqual(fixed);
     const adaptive = klControl({ type: "adaptive", kl_coef: 1, target_kl: 0.1, horizon: 100 });
     fc.assert(
@@ -81,20 +108,21 @@ describe("controllers", () => {
   });
 
   test("goes on from what was saved", () => {
-    const first = adapt(klControl({ type: "adaptive" }), 0.2, 256);
+    const first = adapt(klControl({ ...defaults, type: "adaptive" }), 0.2, 256);
     expect(JSON.parse(JSON.stringify(first))).toEqual(first);
     expect(adapt(JSON.parse(JSON.stringify(first)), 0.05, 256)).toEqual(adapt(first, 0.05, 256));
   });
 
   test("refuses what cannot be", () => {
-    expect(() => klControl({ type: "adaptative" })).toThrow('Did you mean "adaptive"');
-    expect(() => klControl({ type: "adaptive", horizon: 0 })).toThrow("`kl_ctrl.horizon` is 0.");
-    expect(() => klControl({ kl_coef: Number.NaN })).toThrow(UserError);
+    const misspelt = "adaptative" as "adaptive"; // as a program in JavaScript may write it
+    expect(() => klControl({ ...defaults, type: misspelt })).toThrow('Did you mean "adaptive"');
+    expect(() => klControl({ ...defaults, type: "adaptive", horizon: 0 })).toThrow("`kl_ctrl.horizon` is 0.");
+    expect(() => klControl({ ...defaults, kl_coef: Number.NaN })).toThrow(UserError);
   });
 });
 
 describe("the penalty on rewards", () => {
-  const control = klControl({ kl_coef: 0.5 });
+  const control = klControl({ ...defaults, kl_coef: 0.5 });
   const batch = {
     scores: [[0, 1], [2, 7], []],
     oldLogprobs: [[-1, -2], [-3, Number.NaN], []],

@@ -4,8 +4,10 @@
  * What the registry hands out checks the shapes of its input first, and that all it needs is there. Nothing passes on a
  * NaN in silence: ours refuse what is not finite while they add it up, and a user's estimator has its result searched.
  */
-import { UserError, unknownName } from "../../util/errors.ts";
+import { UserError } from "../../util/errors.ts";
+import { mergeTrees, type NoFields, type Tree } from "../../util/field.ts";
 import { checkFinite, checkRows, type Rows } from "../batch.ts";
+import { registryOf } from "../registry.ts";
 import {
   type Advantage,
   type AdvantageInput,
@@ -13,12 +15,13 @@ import {
   checkLength,
   checkNumbers,
   needed,
+  sharedSettings,
 } from "./estimator.ts";
 import { gae, reinforcePlusPlus, remax } from "./gae.ts";
 import * as groups from "./groups.ts";
 import { optimalTokenBaseline, tirOptimalTokenBaseline } from "./token-baselines.ts";
 
-const builtIn: readonly Advantage[] = [
+const builtIn = [
   gae,
   reinforcePlusPlus,
   remax,
@@ -33,42 +36,40 @@ const builtIn: readonly Advantage[] = [
   groups.gdpo,
   optimalTokenBaseline,
   tirOptimalTokenBaseline,
-];
+] as const;
 
-type Entry = { readonly given: Advantage; readonly checked: Advantage };
-const registry = new Map<string, Entry>(
-  builtIn.map((given) => [given.name, { given, checked: withCheckedInput(given) }]),
-);
+/** The keys of our estimators: keys of `algorithm`. */
+export const advantageFields = mergeTrees(builtIn.map(({ fields }) => fields));
+
+const registry = registryOf<Advantage>(builtIn, {
+  what: "an advantage estimator",
+  subject: "`algorithm.adv_estimator`",
+  shared: [...sharedSettings, ...Object.keys(advantageFields)],
+});
 
 /** The estimator of `algorithm.adv_estimator`. */
 export function findAdvantage(name: string): Advantage {
-  const entry = registry.get(name);
-  if (entry !== undefined) return entry.checked;
-  throw unknownName("`algorithm.adv_estimator`", name, advantageNames());
+  const found = registry.find(name);
+  return withCheckedInput(registry.isBuiltIn(name) ? found : withCheckedResult(found));
 }
 
-/** Make an estimator known by its name; a name that another estimator has is refused. */
-export function registerAdvantage(advantage: Advantage): void {
-  const { name } = advantage;
-  const entry = registry.get(name);
-  if (entry?.given === advantage) return;
-  if (entry !== undefined) {
-    throw new UserError(`There is an advantage estimator "${name}" already. Register yours under another name.`);
-  }
-  registry.set(name, { given: advantage, checked: withCheckedInput(withCheckedResult(advantage)) });
+/** Make an estimator known by its name; its `fields` become the keys `algorithm.own.NAME.KEY`. */
+export function registerAdvantage<const Fields extends Tree = NoFields>(advantage: Advantage<Fields>): void {
+  registry.register(advantage);
 }
 
 /** The names of all estimators, in order of registration. */
-export function advantageNames(): string[] {
-  return [...registry.keys()];
-}
+export const advantageNames = (): string[] => registry.names();
+
+/** The keys that registered estimators bring, below their names. */
+export const ownAdvantageFields = (): Tree => registry.ownFields();
 
 function withCheckedInput(advantage: Advantage): Advantage {
   return {
     ...advantage,
-    compute(input, options) {
+    compute(input, settings) {
       checkInput(advantage, input);
-      return advantage.compute(input, options);
+      return advantage.compute(input, settings);
     },
   };
 }
@@ -76,8 +77,8 @@ function withCheckedInput(advantage: Advantage): Advantage {
 function withCheckedResult(advantage: Advantage): Advantage {
   return {
     ...advantage,
-    compute(input, options) {
-      const result = advantage.compute(input, options);
+    compute(input, settings) {
+      const result = advantage.compute(input, settings);
       checkResult(advantage.name, input, result);
       return result;
     },

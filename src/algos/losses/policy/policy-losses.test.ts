@@ -1,28 +1,32 @@
 /** Laws of policy losses: what micro-batches, masks, clips and equal policies may and may not change. */
 import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
-import { type LossRun, readValues, runLoss, traceLoss } from "../../../scripts/goldens/traced.ts";
-import * as o from "../../graph/ops.ts";
-import { compile } from "../../onnx/emit.ts";
-import { Runtime } from "../../runtime/runtime.ts";
-import { sharedFloats } from "../../runtime/vectors.ts";
-import { UserError } from "../../util/errors.ts";
-import { Random } from "../../util/random.ts";
-import { type AggregateMode, aggregateModes, batchScalars } from "./aggregate.ts";
-import { clipCandidates } from "./policy/covariance.ts";
-import { type PolicyConfig, type PolicyLoss, policyDefaults, policyTerms } from "./policy-loss.ts";
-import { findPolicyLoss, policyLossNames, registerPolicyLoss } from "./policy-losses.ts";
+import { defaultSettings } from "../../../../scripts/goldens/settings.ts";
+import { type LossRun, readValues, runLoss, traceLoss } from "../../../../scripts/goldens/traced.ts";
+import * as o from "../../../graph/ops.ts";
+import { compile } from "../../../onnx/emit.ts";
+import { Runtime } from "../../../runtime/runtime.ts";
+import { sharedFloats } from "../../../runtime/vectors.ts";
+import { UserError } from "../../../util/errors.ts";
+import { Random } from "../../../util/random.ts";
+import type { BypassLoss } from "../../correction/config.ts";
+import type { ActorSettings } from "../actor-loss.ts";
+import { type AggregateMode, aggregateModes, batchScalars } from "../aggregate.ts";
+import { clipCandidates } from "./covariance.ts";
+import { type PolicyLoss, policyTensors } from "./policy-loss.ts";
+import { findPolicyLoss, policyLossNames, registerPolicyLoss } from "./registry.ts";
 
 const [ROWS, TIME] = [4, 5];
+const { actor: defaults } = defaultSettings;
 
 /** Every built-in loss, and the second loss of bypass mode. */
 const names = [...policyLossNames(), "bypass_mode/reinforce"];
 
-function configFor(name: string, more: Partial<PolicyConfig> = {}): PolicyConfig {
+function configFor(name: string, more: Partial<ActorSettings> = {}): ActorSettings {
   const [, type = "ppo_clip"] = name.split("/");
   const chosen = { dro_beta: 0.1, kl_cov_ratio: 0.3, clip_cov_ratio: 0.3, clip_cov_lb: 0.01 };
-  const rollout_correction = { loss_type: type };
-  return { ...policyDefaults, policy_loss: { ...policyDefaults.policy_loss, ...chosen, rollout_correction }, ...more };
+  const rollout_correction = { loss_type: type as BypassLoss }; // unknown ones are refused
+  return { ...defaults, policy_loss: { ...defaults.policy_loss, ...chosen }, rollout_correction, ...more };
 }
 
 type Rows = number[][];
@@ -43,12 +47,13 @@ const batches: fc.Arbitrary<Batch> = fc.record({
 const lossOf = (name: string): PolicyLoss => findPolicyLoss(name.split("/")[0]!);
 
 /** One run of a loss on some rows of a batch whose counts and selections are those of the whole. */
-function runOf(name: string, batch: Batch, config: PolicyConfig, rows = [0, ROWS]): LossRun {
+function runOf(name: string, batch: Batch, config: ActorSettings, rows = [0, ROWS]): LossRun {
   const loss = lossOf(name);
+  loss.check?.(config);
   const all = { ...batch, ...loss.prepare?.(batch, config, new Random(1)) };
   const part = Object.fromEntries(Object.entries(all).map(([key, list]) => [key, list.slice(...rows)]));
   return {
-    build: (tensors) => loss.build(policyTerms(tensors, config), config),
+    build: (tensors) => loss.build(policyTensors(tensors, config), config),
     rows: part as typeof all, // the same keys
     scalars: { ...batchScalars(batch.mask, TIME) },
     wrt: ["logprobs"],
@@ -281,7 +286,7 @@ describe("the table of losses", () => {
     expect(registerPolicyLoss(own)).toBe(own);
     expect(registerPolicyLoss(own)).toBe(own);
     expect(findPolicyLoss("squared")).toBe(own);
-    expect(() => registerPolicyLoss({ ...own })).toThrow('There is a policy loss called "squared" already.');
+    expect(() => registerPolicyLoss({ ...own })).toThrow('There is a policy loss "squared" already.');
     expect(() => registerPolicyLoss({ ...own, name: "vanilla" })).toThrow(UserError);
   });
 });
@@ -289,7 +294,7 @@ describe("the table of losses", () => {
 describe("a mistake in a key is told", () => {
   const [batch] = fc.sample(batches, 1);
   const policy = (more: object) => ({ policy_loss: { ...configFor("vanilla").policy_loss, ...more } });
-  const cases: readonly [name: string, config: Partial<PolicyConfig>, message: string][] = [
+  const cases: readonly [name: string, config: Partial<ActorSettings>, message: string][] = [
     ["vanilla", { clip_ratio_c: 1 }, "`clip_ratio_c` is 1:"],
     ["vanilla", { clip_ratio_low: -0.1 }, "`clip_ratio_low` is -0.1."],
     ["vanilla", { clip_ratio_high: null, clip_ratio: Number.NaN }, "`clip_ratio_high` is NaN."],
@@ -299,7 +304,11 @@ describe("a mistake in a key is told", () => {
     ["dro", policy({ dro_beta: null }), "`policy_loss.dro_beta` is null,"],
     ["clip_cov", policy({ clip_cov_ratio: 0 }), "`policy_loss.clip_cov_ratio` is 0."],
     ["kl_cov", policy({ kl_cov_ratio: -1 }), "`policy_loss.kl_cov_ratio` is -1."],
-    ["bypass_mode", policy({ rollout_correction: { loss_type: "ppo" } }), '`rollout_correction.loss_type` is "ppo"'],
+    [
+      "bypass_mode",
+      { rollout_correction: { loss_type: "ppo" as BypassLoss } },
+      '`rollout_correction.loss_type` is "ppo"',
+    ],
   ];
   test.each(cases)("%s %o", (name, config, message) => {
     expect(() => evaluate(name, batch!, configFor(name, config))).toThrow(message);

@@ -1,8 +1,12 @@
 /** Laws of redrawing a batch from itself. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Random } from "../util/random.ts";
-import { drawRows, pfPpoDefaults, samplingWeights } from "./pf-ppo.ts";
+import { defaultsOf } from "../../util/field.ts";
+import { Random } from "../../util/random.ts";
+import { drawRows, pfPpo, pfPpoFields, samplingWeights } from "./pf-ppo.ts";
+import { allRows } from "./row-selection.ts";
+
+const { pf_ppo: pfPpoDefaults } = defaultsOf(pfPpoFields);
 
 describe("weights", () => {
   const scores = [-2, 0, 1, 2, -2];
@@ -37,6 +41,13 @@ describe("draws", () => {
         expect(drawRows(weights, new Random(seed))).toEqual(drawn);
       }),
     );
+  });
+
+  test("are what a run selects; without PF-PPO that is every row, once", () => {
+    const scores = [0, 3, -1, 2];
+    const drawn = drawRows(samplingWeights(scores, pfPpoDefaults), new Random(5));
+    expect(pfPpo(pfPpoDefaults).select(scores, new Random(5))).toEqual([...drawn]);
+    expect(allRows.select(scores, new Random(5))).toEqual([0, 1, 2, 3]);
   });
 
   test("take rows as often as their weights say", () => {
