@@ -12,7 +12,7 @@ import type { Schema } from "../config/schema.ts";
 import { placeOf, type Row } from "../data/row.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { fetchModel } from "../train/supervised/sft-data.ts";
+import { fetchModel } from "../train/fetch-model.ts";
 import { UserError } from "../util/errors.ts";
 import type { Tree } from "../util/field.ts";
 import { clearStatus, info, status } from "../util/log.ts";

@@ -11,7 +11,7 @@ import type { Message } from "../text/chat-template.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import type { TrainContext } from "./context.ts";
-import { fetchModel } from "./supervised/sft-data.ts";
+import { fetchModel } from "./fetch-model.ts";
 
 /** A chat, which the model's template turns to tokens, or a plain text, which is taken as it is. */
 export type TextPrompt = string | readonly Message[];

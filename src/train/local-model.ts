@@ -4,8 +4,8 @@ import { type ModelConfig, readConfig } from "../models/config.ts";
 import type { SamplerLimits } from "../rollout/request.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import type { TrainContext } from "./context.ts";
+import { fetchModel } from "./fetch-model.ts";
 import { type LazySampler, lazily } from "./generate/responder.ts";
-import { fetchModel } from "./supervised/sft-data.ts";
 
 export type LocalOptions = {
   /** A Hugging Face folder or hub id. */

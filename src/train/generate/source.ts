@@ -6,8 +6,8 @@ import type { GenerateConfig } from "../../config/generate/schema.ts";
 import { Remote } from "../../rollout/remote.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { findModel } from "../local-model.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
 import type { Settings } from "./journal.ts";
 import { chatResponder, type Encoding, type Responder, tokenResponder } from "./responder.ts";
 

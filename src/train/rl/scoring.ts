@@ -17,8 +17,8 @@ import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { openScorer } from "../reward-scorer.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
 import type { Unscored } from "./episode.ts";
 
 export type Scoring = {

@@ -5,8 +5,9 @@ import type { SftConfig } from "../../config/sft/schema.ts";
 import type { TokenLoss, TokenRow } from "../../engine/contract.ts";
 import { div, mul, neg, sum } from "../../graph/ops.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { readTrainable } from "../open-engine.ts";
-import { fetchModel, loadExamples } from "./sft-data.ts";
+import { loadExamples } from "./sft-data.ts";
 import { learnRows } from "./supervised.ts";
 
 /** The mean negative log-likelihood of the tokens to learn, over the whole batch whatever its micro-batches. */
