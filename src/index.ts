@@ -4,7 +4,7 @@ export { registerAdvantage } from "./algos/advantages/advantages.ts";
 export type { Advantage, AdvantageInput, AdvantageOptions, AdvantageResult } from "./algos/advantages/estimator.ts";
 export type { PolicyConfig, PolicyLoss, PolicyTerms } from "./algos/losses/policy-loss.ts";
 export { registerPolicyLoss } from "./algos/losses/policy-losses.ts";
-export { defineConfig } from "./config/define.ts";
+export { defineConfig } from "./cli/define-config.ts";
 export type { EvalInput } from "./config/eval/schema.ts";
 export type { GenerateInput } from "./config/generate/schema.ts";
 export type { PpoInput } from "./config/ppo/schema.ts";

@@ -533,7 +533,7 @@ describe("validate", () => {
     const table: readonly (readonly [readonly string[], RegExp])[] = [
       [["validate"], /There is no file to check\./],
       [["validate", box.path("nowhere.jsonl")], /nowhere\.jsonl does not exist\. Check the path\./],
-      [["validate", file], /has the columns `a`, which do not tell what they are for\. Say it with --for/],
+      [["validate", file], /has the columns `a`, which do not show which verb they are for\. Name it with --for ppo/],
       [["validate", sound, "--for", "dpo"], /`--for` is "dpo"; it should be one of auto, ppo/],
       [["validate", sound, "data.max_promt_length=3"], /data\.max_promt_length.*data\.max_prompt_length/],
       [["validate", sound, "data.train_files=x"], /`data\.train_files` is not set here/],

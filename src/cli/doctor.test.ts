@@ -97,7 +97,7 @@ describe("one device by itself", () => {
 
   test.each([
     [["--device", "tpu"], /^`--device` is tpu; it should be one of cpu, webgpu, cuda\.\n$/],
-    [["please"], /^`please` is not for doctor/],
+    [["please"], /^`please` is one word too many/],
   ])("%j is one message and exit code 2", async (args, message) => {
     const { code, stdout, stderr } = await doctor({}, ...args);
     expect(stderr).toMatch(message);

@@ -15,12 +15,8 @@ import type { Device } from "../runtime/devices.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { counted, formatBytes, formatCount } from "../util/format.ts";
 import { type Machine, thisMachine } from "../util/machine.ts";
-import type { Call } from "./call.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
-
-const flags = {
-  device: { kind: "text", value: "DEVICE", doc: "try one device (cpu, webgpu or cuda) and nothing else" },
-} as const;
+import { flagVerb } from "./flag-verb.ts";
+import type { Call } from "./verb.ts";
 
 type Level = "ok" | "note" | "problem";
 /** What was found out about one thing. */
@@ -28,21 +24,27 @@ export type Finding = { readonly level: Level; readonly about: string; readonly 
 
 const devices: readonly Device[] = ["cpu", "webgpu", "cuda"];
 
-/** Run the verb; returns 0, or 1 when something keeps this machine from training. */
-export async function run({ args, env }: Call): Promise<number> {
-  const { flags: given, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
-    return 0;
-  }
-  if (words[0] !== undefined)
-    throw new UserError(`\`${words[0]}\` is not for doctor, which takes no names. trainyard doctor --help says more.`);
-  if (given.device !== undefined) {
-    const device = devices.find((name) => name === given.device);
-    if (device === undefined)
-      throw new UserError(`\`--device\` is ${given.device}; it should be one of ${devices.join(", ")}.`);
-    return conclude([await tryDevice(device)]);
-  }
+export const verb = flagVerb({
+  flags: { device: { kind: "text", value: "DEVICE", doc: "try one device (cpu, webgpu or cuda) and nothing else" } },
+  help,
+  async run({ flags, words: [word] }, { env }) {
+    if (word !== undefined)
+      throw new UserError(`\`${word}\` is one word too many: trainyard doctor takes options only. --help lists them.`);
+    return flags.device === undefined ? checkMachine(env) : checkDevice(flags.device);
+  },
+});
+
+/** Try one device; returns 0, or 1 when it does not work. */
+async function checkDevice(name: string): Promise<number> {
+  const device = devices.find((one) => one === name);
+  if (device === undefined) throw new UserError(`\`--device\` is ${name}; it should be one of ${devices.join(", ")}.`);
+  const finding = await tryDevice(device);
+  process.stdout.write(line(finding));
+  return finding.level === "problem" ? 1 : 0;
+}
+
+/** Check everything; returns 0, or 1 when something keeps this machine from training. */
+async function checkMachine(env: Call["env"]): Promise<number> {
   const checks: readonly (readonly Finding[] | Promise<readonly Finding[]>)[] = [
     [node()],
     deviceFindings(),
@@ -72,11 +74,6 @@ async function one(finding: Promise<Finding>): Promise<readonly Finding[]> {
   return [await finding];
 }
 
-function conclude(findings: readonly Finding[]): number {
-  for (const finding of findings) process.stdout.write(line(finding));
-  return findings.some(({ level }) => level === "problem") ? 1 : 0;
-}
-
 const line = ({ level, about, text }: Finding): string => `${level.padEnd(7)}  ${about.padEnd(8)}  ${text}\n`;
 
 function node(): Finding {
@@ -103,7 +100,7 @@ async function tryDevice(device: Device): Promise<Finding> {
       return {
         level: "problem",
         about: device,
-        text: `it computes -[1, -2] as [${arrays.y}]. Install onnxruntime-node anew.`,
+        text: `it computes -[1, -2] as [${arrays.y}]. Install onnxruntime-node again.`,
       };
     const ms = Math.round(performance.now() - started);
     return {
@@ -262,7 +259,7 @@ function call(command: string, args: readonly string[], timeoutMs: number): Prom
   });
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard doctor: what this machine has and lacks for training, and what to do about it.
 
 Usage: trainyard doctor [options]
@@ -271,7 +268,6 @@ Each line is ok, note (something is less than it could be) or problem (training 
 unless there is a problem.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

@@ -125,7 +125,7 @@ test("an export that stops half-way leaves nothing behind", async () => {
 
 test.each([
   [[], /^There is nothing to export\. .*trainyard export RUN --to DIR/],
-  [["run"], /^Where run is to be exported to is missing\. Add --to DIR/],
+  [["run"], /^The folder to export run to is missing\. Add --to DIR/],
   [["run", "other", "--to", "x"], /^Both run and other are to be exported/],
   [["nowhere", "--to", "x"], /^There is no folder nowhere/],
   [["train.jsonl", "--to", "x"], /^train\.jsonl is a file/],

@@ -16,44 +16,38 @@ import { codeOf, invariant, UserError, unknownName } from "../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName } from "../util/files.ts";
 import { formatBytes, formatCount } from "../util/format.ts";
 import { clearStatus, status } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
+import { flagVerb } from "./flag-verb.ts";
 import { withInterrupt } from "./interrupt.ts";
-
-const flags = {
-  to: { kind: "text", value: "DIR", doc: "folder to write; it must not be there yet" },
-  dtype: { kind: "choice", of: ["f32", "bf16"], doc: "numbers as they were trained, or rounded to half the size" },
-  role: { kind: "text", value: "ROLE", doc: "actor, critic or reward (the model that the run trains)" },
-  force: { kind: "switch", doc: "replace the model that is in DIR" },
-} as const;
 
 /** The folders of a checkpoint that hold a model, the one to take unless another is asked for first. */
 const roles = ["actor", "reward", "critic"];
 
-/** Run the verb; returns the exit code. */
-export async function run({ args }: Call): Promise<number> {
-  const { flags: given, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
-    return 0;
-  }
-  const [from, extra] = words;
-  const { to, role } = given;
-  if (from === undefined)
-    throw new UserError(
-      "There is nothing to export. Name a run or one of its checkpoints: trainyard export RUN --to DIR.",
-    );
-  if (extra !== undefined) throw new UserError(`Both ${from} and ${extra} are to be exported. Export one of them.`);
-  if (to === undefined) throw new UserError(`Where ${from} is to be exported to is missing. Add --to DIR.`);
-  if (role !== undefined && !roles.includes(role)) throw unknownName("`--role`", role, roles);
-  return withInterrupt(async (signal) => {
-    const source = await findModel(from, role);
-    await checkTarget(source, to, given.force);
-    const dtype = given.dtype === "bf16" ? "BF16" : "F32";
-    const model = await exportModel(source, { to, dtype, signal }).finally(clearStatus);
-    process.stdout.write(report(model, source, to));
-  });
-}
+export const verb = flagVerb({
+  flags: {
+    to: { kind: "text", value: "DIR", doc: "folder to write; it must not exist yet" },
+    dtype: { kind: "choice", of: ["f32", "bf16"], doc: "numbers as they were trained, or rounded to half the size" },
+    role: { kind: "text", value: "ROLE", doc: "actor, critic or reward (the model that the run trains)" },
+    force: { kind: "switch", doc: "replace the model that is in DIR" },
+  },
+  help,
+  async run({ flags, words: [from, extra] }) {
+    const { to, role } = flags;
+    if (from === undefined)
+      throw new UserError(
+        "There is nothing to export. Name a run or one of its checkpoints: trainyard export RUN --to DIR.",
+      );
+    if (extra !== undefined) throw new UserError(`Both ${from} and ${extra} are to be exported. Export one of them.`);
+    if (to === undefined) throw new UserError(`The folder to export ${from} to is missing. Add --to DIR.`);
+    if (role !== undefined && !roles.includes(role)) throw unknownName("`--role`", role, roles);
+    return withInterrupt(async (signal) => {
+      const source = await findModel(from, role);
+      await checkTarget(source, to, flags.force);
+      const dtype = flags.dtype === "bf16" ? "BF16" : "F32";
+      const model = await exportModel(source, { to, dtype, signal }).finally(clearStatus);
+      process.stdout.write(report(model, source, to));
+    });
+  },
+});
 
 /** The model folder that a path means: itself, or a role of a checkpoint; of a run, of its latest checkpoint. */
 async function findModel(path: string, role: string | undefined): Promise<string> {
@@ -225,7 +219,7 @@ ${uses.map(([name, use]) => `  ${name.padEnd(12)}  ${use}`).join("\n")}
 `;
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard export: the model of a checkpoint as a Hugging Face folder, without optimizer state.
 
 Usage: trainyard export RUN|CHECKPOINT|MODEL --to DIR [options]
@@ -238,7 +232,6 @@ RUN is a run folder, whose latest checkpoint is taken. What is written loads in 
 converter.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

@@ -3,7 +3,7 @@ import { defaultAdvantageOptions } from "../../algos/advantages/estimator.ts";
 import { correctionDefaults, correctionPresets } from "../../algos/correction/presets.ts";
 import { actorDefaults } from "../../algos/losses/actor-loss.ts";
 import { criticDefaults } from "../../algos/losses/value-loss.ts";
-import { defineConfig } from "../define.ts";
+import { defineConfig } from "../../cli/define-config.ts";
 import { entriesOf } from "../entries.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
 import { resolve } from "../resolve.ts";

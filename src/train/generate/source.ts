@@ -8,6 +8,7 @@ import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
 import { findModel } from "../local-model.ts";
+import { promptOptions } from "../prompt-options.ts";
 import type { Settings } from "./journal.ts";
 import { chatResponder, type Encoding, type Responder, tokenResponder } from "./responder.ts";
 
@@ -47,26 +48,34 @@ async function localSource(config: GenerateConfig, context: TrainContext): Promi
     ...(maxLength === null ? {} : { maxLength }),
   };
   const local = await findModel({ path: model.path, tokenizerPath: model.tokenizer_path, ...trainer, limits }, context);
-  const { maxPositions, vocabSize } = local.config;
-  const room = { maxLength: Math.min(maxLength ?? maxPositions, maxPositions), vocabSize };
-  const responder = tokenResponder(local.sampler, encodingOf(config, local.tokenizer, room));
+  const encoding = encodingOf(config, local.tokenizer, contextOf(config, local.config));
+  const responder = tokenResponder(local.sampler, encoding);
   return { responder, settings: settingsOf(config, "this process", await fingerprint(local.folder)) };
 }
 
-function encodingOf(
-  { data, model, rollout }: GenerateConfig,
+type Context = Pick<Encoding, "maxLength" | "vocabSize">;
+
+/** Tokens of prompt and response together, and the tokens that the model knows. */
+export function contextOf(
+  { rollout }: GenerateConfig,
+  { maxPositions, vocabSize }: { readonly maxPositions: number; readonly vocabSize: number | null },
+): Context {
+  return { maxLength: Math.min(rollout.max_model_len ?? maxPositions, maxPositions), vocabSize };
+}
+
+/** How the prompts of a generation become tokens. */
+export function encodingOf(
+  config: GenerateConfig,
   tokenizer: Tokenizer,
-  { maxLength, vocabSize }: { readonly maxLength: number; readonly vocabSize: number | null },
-): Encoding {
+  { maxLength, vocabSize }: Context,
+): Required<Encoding> {
+  const isModels = config.rollout.max_model_len === null;
   return {
+    ...promptOptions(config),
     tokenizer,
     vocabSize,
-    extra: data.apply_chat_template_kwargs,
-    template: model.custom_chat_template,
     maxLength,
-    maxLengthSetting: rollout.max_model_len === null ? "the model's context" : "`rollout.max_model_len`",
-    maxPromptLength: rollout.prompt_length,
-    truncation: data.truncation,
+    maxLengthSetting: isModels ? "the model's context" : "`rollout.max_model_len`",
   };
 }
 
