@@ -69,9 +69,9 @@ async function chat(model: string | null, settings: Settings, env: Call["env"]):
     for await (const line of isTerminal ? typedLines(interrupt, session.signal) : pipedLines(session.signal)) {
       answer = new AbortController();
       try {
-        const turn = await conversation.take(line, AbortSignal.any([answer.signal, session.signal]));
-        if (turn === "exit") return 0;
-        if (turn === "stopped" && !isTerminal) return 130;
+        const outcome = await conversation.handle(line, AbortSignal.any([answer.signal, session.signal]));
+        if (outcome === "exit") return 0;
+        if (outcome === "stopped" && !isTerminal) return 130;
       } catch (error) {
         if (!isTerminal || !(error instanceof UserError)) throw error;
         screen.note(error.message);
@@ -122,7 +122,7 @@ async function openResponder(
         model,
         modelSetting: "MODEL",
         apiKey: context.env.OPENAI_API_KEY,
-        retryMs: 0, // half an answer has been shown by then; the user asks again
+        retryMs: 0, // half of an answer may have been shown; the user asks again
       },
       context.signal,
     );
@@ -156,8 +156,8 @@ async function* pipedLines(signal: AbortSignal): AsyncGenerator<string> {
 }
 
 /**
- * Lines typed at a prompt, with history and editing. The terminal is in raw mode, so Ctrl-C comes as a key; what is typed
- * while an answer is shown waits unseen for the prompt.
+ * Lines typed at a prompt, with history and editing. The terminal is in raw mode, so Ctrl-C comes as a key. What is typed
+ * while an answer is shown appears at the next prompt.
  */
 async function* typedLines(interrupt: () => void, signal: AbortSignal): AsyncGenerator<string> {
   let isShown = true;
@@ -191,12 +191,12 @@ async function* typedLines(interrupt: () => void, signal: AbortSignal): AsyncGen
   }
 }
 
-/** The next line, or null when there will be none. */
+/** The next line; null after the last one. */
 async function question(lines: Interface, signal: AbortSignal): Promise<string | null> {
   if (signal.aborted) return null;
   try {
     const line = lines.question("> ", { signal });
-    lines.write(null, { ctrl: true, name: "e" }); // what was typed meanwhile is shown; the cursor goes behind it
+    lines.write(null, { ctrl: true, name: "e" }); // shows what was typed meanwhile, with the cursor behind it
     return await line;
   } catch (error) {
     if (signal.aborted) return null;

@@ -1,4 +1,4 @@
-/** The completion script in a real bash: what Tab gives after what was typed. */
+/** The completion script in a real bash: what Tab offers after some words. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,7 +23,7 @@ beforeAll(() => {
   writeFileSync(join(folder, "train.parquet"), "");
 });
 
-/** What bash offers when Tab is pressed after these words; it cuts words at `=`, as readline does. */
+/** What bash offers when Tab is pressed after these words. Words are cut at `=`, as readline does. */
 function offers(...words: readonly string[]): string[] {
   const cut = words.flatMap((word) => word.split(/(=)/).filter((part, i) => part !== "" || i === 0 || word === ""));
   const quoted = ["trainyard", ...cut].map((word) => `'${word}'`).join(" ");
@@ -67,13 +67,13 @@ describe.skipIf(!has("bash"))("in bash (skipped where there is none)", () => {
     expect(offers(...words).toSorted()).toEqual(found.toSorted());
   });
 
-  test("every key of every schema can be reached", async () => {
+  test("every key of every schema is completed", async () => {
     for (const { verb, fields } of await loadSchemas()) {
       for (const key of fieldsOf(fields).keys()) expect(script).toMatch(new RegExp(`^ +${verb}\\) .*[" ]${key}=`, "m"));
     }
   });
 
-  test("an answer takes less than a tenth of a second", () => {
+  test("a completion takes less than a tenth of a second", () => {
     const times = [1, 2, 3, 4, 5].map(() => {
       const started = performance.now();
       offers("ppo", "");
@@ -97,7 +97,7 @@ describe.each([
 });
 
 test.skipIf(!has("fish"))(
-  "fish offers verbs with what they are for, keys and options (skipped where there is none)",
+  "fish offers verbs with their summaries, keys and options (skipped where there is none)",
   () => {
     writeFileSync(join(folder, "fish"), trainyard("completion", "fish").stdout);
     const offered = (line: string) =>

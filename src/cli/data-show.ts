@@ -9,8 +9,8 @@ import { flagVerb } from "./flag-verb.ts";
 import type { FlagValues } from "./flags.ts";
 
 const flags = {
-  rows: { kind: "count", least: 1, fallback: 2, doc: "how many rows" },
-  from: { kind: "count", least: 1, fallback: 1, doc: "the first of them, counted from 1" },
+  rows: { kind: "count", least: 1, fallback: 2, doc: "how many rows to show" },
+  from: { kind: "count", least: 1, fallback: 1, doc: "the first row to show, counted from 1" },
   full: { kind: "switch", doc: "do not cut long texts and lists" },
 } as const;
 
@@ -49,7 +49,7 @@ export function checkFile(file: string): string {
   throw new UserError(`${file} does not exist. Check the path.`);
 }
 
-/** The first rows of a file, how many it has, and its columns with their types in words. */
+/** The first rows of a file, how many it has, and its columns with their types. */
 async function read(file: string, most: number) {
   if (!isParquet(file)) {
     const { rows, columns } = await readRows(file); // how many rows there are is known after the last one

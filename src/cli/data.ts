@@ -27,7 +27,7 @@ const flags = {
     value: "REPO",
     doc: "another repository on the hub, owner/name or owner/name@revision",
   },
-  "hdfs-dir": { kind: "text", value: "DIR", doc: "not there: copy the files with `hdfs dfs -put`" },
+  "hdfs-dir": { kind: "text", value: "DIR", doc: "not supported: copy the files with `hdfs dfs -put`" },
 } as const;
 
 type Settings = FlagValues<typeof flags>;

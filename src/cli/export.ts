@@ -1,8 +1,8 @@
 /**
  * `trainyard export`: the model of a checkpoint as a Hugging Face folder of its own, without what only training needs.
  *
- * Tensors go over one at a time, so it takes no more memory than the largest of them. The folder is written under a
- * temporary name, read back and compared, and only then given its name: what stands there is whole and right.
+ * Tensors are copied one at a time, so it needs no more memory than the largest of them. The folder is written under a
+ * temporary name, read back and compared, and only then renamed: a folder of that name is complete and right.
  */
 import { readdir, realpath, rename, rm } from "node:fs/promises";
 import { dirname, join, relative, resolve } from "node:path";
@@ -73,7 +73,7 @@ async function findModel(path: string, role: string | undefined): Promise<string
 const isModel = (names: readonly string[]): boolean =>
   names.includes("config.json") && names.some((name) => name.endsWith(".safetensors"));
 
-/** Refuse to write where something is that would be lost. */
+/** Refuse a folder whose content would be lost. */
 async function checkTarget(source: string, to: string, isForced: boolean): Promise<void> {
   const names = await list(to);
   const target = names === null ? resolve(to) : await realpath(to);
@@ -85,7 +85,7 @@ async function checkTarget(source: string, to: string, isForced: boolean): Promi
   }
   if (names === null || names.length === 0) return;
   if (!isForced)
-    throw new UserError(`${to} is there already. Choose another folder, or replace the model in it with --force.`);
+    throw new UserError(`${to} exists already. Choose another folder, or replace the model in it with --force.`);
   const entries = await readdir(to, { withFileTypes: true });
   if (isModel(names) && entries.every((entry) => entry.isFile())) return;
   throw new UserError(
@@ -134,13 +134,13 @@ async function exportModel(source: string, { to, dtype, signal }: ExportOptions)
   } catch (error) {
     throw explainExport(to, error);
   } finally {
-    await rm(staged, { recursive: true, force: true }).catch(() => {}); // what stopped the export is what counts
+    await rm(staged, { recursive: true, force: true }).catch(() => {}); // the error that stopped the export counts
   }
   const parameters = specs.reduce((total, { shape }) => total + elementCount(shape), 0);
   return { head: config.head, parameters, bytes: parameters * (dtype === "BF16" ? 2 : 4), dtype };
 }
 
-/** Name the folder that was asked for, not the temporary one that the disk refused. */
+/** Name the folder that the user gave, not the temporary one. */
 function explainExport(to: string, error: unknown): unknown {
   const reason = error instanceof UserError ? error.cause : error;
   const explained = explainWrite(to, reason);
@@ -164,7 +164,7 @@ function checkFinite(values: Float32Array, { name }: ParameterSpec, dir: string)
 
 type Check = { readonly specs: readonly ParameterSpec[]; readonly isRounded: boolean; readonly signal: AbortSignal };
 
-/** Read what was written and compare it with what it was written from. */
+/** Read what was written and compare it with its source. */
 async function verify(source: string, written: string, { specs, isRounded, signal }: Check): Promise<void> {
   const config = await readConfig(written);
   invariant(parameterSpecs(config).length === specs.length, "config.json describes the model that was written");
@@ -177,14 +177,14 @@ async function verify(source: string, written: string, { specs, isRounded, signa
     const at = before.findIndex((value, i) => !(Math.abs(value - after[i]!) <= tolerance * Math.abs(value)));
     if (at < 0) continue;
     throw new UserError(
-      `"${spec.name}" was read back as ${after[at]} where ${before[at]} was written: the disk does not keep what it is ` +
-        "given. Nothing was exported; choose another disk.",
+      `"${spec.name}" was read back as ${after[at]} where ${before[at]} was written: the disk does not keep what is ` +
+        "written. Nothing was exported; choose another disk.",
     );
   }
   if (((await list(written)) ?? []).includes("tokenizer.json")) await loadTokenizer(written);
 }
 
-/** Give the folder its name; a model that has it is set aside until that is done. */
+/** Give the folder its name; an existing model is moved aside until that is done. */
 async function putInPlace(staged: string, to: string): Promise<void> {
   const aside = temporaryName(to);
   const replaces = (await list(to)) !== null;

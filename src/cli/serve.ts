@@ -1,7 +1,8 @@
 /**
- * `trainyard serve`: open a model, serve it until a signal comes, let requests under way end.
+ * `trainyard serve`: open a model and serve it until a signal comes.
  *
- * The first SIGTERM or Ctrl-C drains and ends with exit code 0; a second one ends the program at once.
+ * After the first SIGTERM or Ctrl-C open requests are finished, and the exit code is 0; a second one ends the program at
+ * once.
  */
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
@@ -18,18 +19,18 @@ const flags = {
   host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
   port: { kind: "count", least: 0, most: 65535, fallback: 8000, doc: "port to listen on; 0 for any that is free" },
   "api-key": { kind: "text", value: "KEY", doc: "key that clients must send (or the variable TRAINYARD_API_KEY)" },
-  "served-model-name": { kind: "text", value: "NAME", doc: "name clients call the model by (the folder's name)" },
+  "served-model-name": { kind: "text", value: "NAME", doc: "name of the model for clients (the folder's name)" },
   "max-model-len": { kind: "count", least: 2, doc: "tokens of prompt and answer together (the model's context)" },
   "max-num-seqs": { kind: "count", least: 1, doc: "sequences decoded together" },
   "max-num-batched-tokens": { kind: "count", least: 1, doc: "prompt tokens computed in one step" },
   "cache-gb": { kind: "number", doc: "memory for keys and values of past tokens, in GB" },
   device: { kind: "choice", of: ["cpu", "webgpu", "cuda"], doc: "where the model runs" },
   threads: { kind: "count", least: 0, fallback: 0, doc: "threads of the engine; 0 for one per core" },
-  "chat-template": { kind: "text", value: "FILE", doc: "Jinja template in the place of the model's own" },
-  "max-queued-requests": { kind: "count", least: 1, fallback: 1024, doc: "prompts under way before 429" },
+  "chat-template": { kind: "text", value: "FILE", doc: "Jinja template instead of the model's own" },
+  "max-queued-requests": { kind: "count", least: 1, fallback: 1024, doc: "open prompts before further ones get 429" },
   "max-body-mb": { kind: "number", fallback: 8, doc: "largest request body, in MB" },
   "request-timeout": { kind: "number", fallback: 600, doc: "seconds one request may take" },
-  "shutdown-timeout": { kind: "number", fallback: 30, doc: "seconds requests under way have to end" },
+  "shutdown-timeout": { kind: "number", fallback: 30, doc: "seconds that open requests have to end" },
   "allowed-origins": { kind: "text", value: "A,B", doc: "origins that browsers may call from; * for all (none)" },
   "allow-reload": { kind: "switch", doc: "without a key, let programs on this machine call /reload_weights" },
 } as const;
@@ -65,7 +66,7 @@ async function serve(
   const engine = new EmbeddedEngine({ device: settings.device, threads: settings.threads });
   try {
     const model = await engine.open({ folder, sampler: limitsOf(settings) });
-    await model.sample({ prompt: [0], maxNewTokens: 1 }); // what cannot work says so now, and the first client need not wait
+    await model.sample({ prompt: [0], maxNewTokens: 1 }); // so that an error shows now, and the first client need not wait
     const maxLength = lengthOf(settings, model.config.maxPositions, model.samplerStats().cacheTokens);
     if (signal.aborted) return;
     const server = await startServer(model, tokenizer, { ...options, maxLength });
@@ -89,7 +90,7 @@ function limitsOf(settings: Settings): SamplerLimits {
   return Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined));
 }
 
-/** Tokens of prompt and answer together: what was asked for, else what both the model and the cache can hold. */
+/** Tokens of prompt and answer together: what the option says, else what both the model and the cache can hold. */
 function lengthOf(settings: Settings, maxPositions: number, cacheTokens: number): number {
   const asked = settings["max-model-len"];
   if (asked !== undefined && asked > maxPositions)

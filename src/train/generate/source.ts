@@ -1,4 +1,4 @@
-/** Who answers a generation: the model of the config in this process, or the servers it names. */
+/** What samples for a generation: the model of the config in this process, or the servers that it names. */
 import { createHash } from "node:crypto";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { promptOptions } from "../prompt-options.ts";
 import type { Settings } from "./journal.ts";
 import { chatResponder, type Encoding, type Responder, tokenResponder } from "./responder.ts";
 
-/** What answers, and the settings that its answers depend on. */
+/** What samples, and the settings that its samples depend on. */
 export type Source = { readonly responder: Responder; readonly settings: Settings };
 
 /** Open what the config says. */
@@ -103,7 +103,7 @@ function settingsOf({ data, model, rollout }: GenerateConfig, where: string, wei
   };
 }
 
-/** Changes when a file of the model does. */
+/** Differs when a file of the model has changed. */
 async function fingerprint(folder: string): Promise<string> {
   const hash = createHash("sha256");
   for (const name of (await readdir(folder)).sort()) {
