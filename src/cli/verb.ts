@@ -20,7 +20,7 @@ export type Call = {
 
 /** How the rows of a file are checked for a verb (`trainyard data validate`). */
 export type RowCheck = {
-  /** Whether rows with these columns are most likely for this verb; `has` tells whether a file has all of some columns. */
+  /** Whether rows with these columns are most likely for this verb; `has` says whether the file has all of the given columns. */
   fits(has: (...columns: readonly string[]) => boolean): boolean;
   readonly check: Check;
 };

@@ -39,6 +39,11 @@ test("a config file is checked by the compiler and the resolved config is typed"
     optim: { lr: 1e-5 },
     trainer: { save_freq: "after_each_epoch" },
   });
+  // The keys of every verb are accepted.
+  defineConfig({ actor_rollout_ref: { rollout: { n: 8 } }, custom_reward_function: ({ response }) => response.length });
+  defineConfig({ data: { chosen_key: "better", rejected_key: "worse" } });
+  defineConfig({ data: { output_path: "answers.jsonl" }, rollout: { temperature: 0 } });
+  defineConfig({ eval: { pass_score: 0.5 } });
   // @ts-expect-error: a misspelt key does not compile
   defineConfig({ data: { train_batchsize: 1 } });
   // @ts-expect-error: neither does a wrong type
