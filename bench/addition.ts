@@ -1,4 +1,4 @@
-/** Single-digit addition: a question that small models half know, with a reward that cannot be argued about. */
+/** Single-digit addition: a task that small models solve in part, with an exact reward. */
 import type { RewardInput } from "../src/rewards/reward.ts";
 
 export const sums: readonly (readonly [number, number])[] = Array.from({ length: 100 }, (_, i) => [

@@ -2,7 +2,7 @@
  * `npm run bench algos`: what the algorithms cost beside a training step.
  *
  * Every advantage estimator over 4,096 episodes of 1,024 tokens, the balancing of 100,000 sequences, and a training
- * step with PPO's loss behind the model against one with the plain log-likelihood, taken in turns.
+ * step with PPO's loss compared with one with the plain log-likelihood, in turns.
  */
 
 import { defaultSettings } from "../scripts/goldens/settings.ts";
@@ -55,7 +55,7 @@ function aim(times: readonly number[]): string {
 }
 
 function timesOf(count: number, work: () => unknown): number[] {
-  work(); // the first time is the compiler's
+  work(); // the first call is slower: it is compiled
   return Array.from({ length: count }, () => {
     const start = performance.now();
     work();
@@ -84,14 +84,14 @@ function episodes(): AdvantageInput {
     values: rows(floats),
     baselines: Array.from({ length: EPISODES }, () => random.uniform()),
     oldLogprobs,
-    // At least the square of the token's own probability, and at most what the rest can add to it.
+    // At least the square of the token's own probability, and at most that plus what the other tokens can add.
     sumPiSquared: oldLogprobs.map((row) =>
       row.map((x) => Math.exp(x) ** 2 + random.uniform() * (1 - Math.exp(x)) ** 2),
     ),
   };
 }
 
-/** Times of a training step with either loss, in turns, on the small model. */
+/** Times of a training step with each of the two losses, in turns, on the small model. */
 async function lossTimes(options: BenchOptions): Promise<{ plain: number[]; ppo: number[] }> {
   const engine = new EmbeddedEngine({ threads: options.threads });
   try {

@@ -1,16 +1,16 @@
-/** How the sides of a bench are started: ours on this Node, the peers on Pythons that are made on demand. */
+/** How the sides of a bench are started: ours on this Node, the peers on Pythons that are installed on demand. */
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { type Environment, ensureVenv } from "../scripts/venv.ts";
 import type { Command } from "./side.ts";
 
-/** A side of ours, compiled as the package is: running TypeScript directly takes tens of megabytes of its own. */
+/** A side of ours, compiled like the package: running TypeScript directly takes tens of megabytes more. */
 export function ourCommand(file: string): Command {
   compiled ??= compile();
   return { file: process.execPath, args: [join(compiled, "bench", file.replace(/\.ts$/, ".js"))] };
 }
 
-/** A side of ours as it stands, for one that needs what lies beside the source and whose own memory does not matter. */
+/** A side of ours from its source, for one that needs files beside the source and whose memory is not measured. */
 export function sourceCommand(file: string): Command {
   return { file: process.execPath, args: [join(import.meta.dirname, file)] };
 }
@@ -29,7 +29,7 @@ export function peerCommand(python: string, file: string): Command {
   return { file: python, args: [join(import.meta.dirname, "peers", file)], env };
 }
 
-/** A Python with what the peer needs: one that the environment names, else our own. */
+/** A Python with what the peer needs: the one that the environment names, else our own. */
 export function pythonOf(environment: Environment): string {
   const given = {
     torch: process.env.TRAINYARD_PYTHON || process.env.TRAINYARD_TEST_PYTHON,

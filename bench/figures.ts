@@ -1,7 +1,8 @@
 /**
  * A figure: one number of ours, and the same number of a peer measured in the same run.
  *
- * `ratio` is above 1 where ours is better, whichever way the unit points. Values are rounded only when printed.
+ * `ratio` is above 1 where ours is better, whether a larger or a smaller number is better. Values are rounded only when
+ * they are printed.
  */
 
 /** One line of output; the last three are null when no peer was measured. */
@@ -15,10 +16,10 @@ export type Figure = {
   readonly ratio: number | null;
 };
 
-/** What is measured of each side; `isMore` says that a larger number is the better one. */
+/** What is measured; `isMore` says that a larger number is better. */
 export type Quantity = { readonly what: string; readonly unit: string; readonly isMore: boolean };
 
-/** Put a number of ours beside a peer's. */
+/** Compare a number of ours with a peer's. */
 export function figure(
   bench: string,
   { what, unit, isMore }: Quantity,
@@ -36,7 +37,7 @@ export function figureLine(figure: Figure): string {
   return JSON.stringify({ ...figure, ours: rounded(ours), theirs: rounded(theirs), ratio: rounded(ratio, 3) });
 }
 
-/** Four significant digits unless told, and whole numbers in full. */
+/** Four significant digits unless another number is given; larger whole numbers in full. */
 export function rounded<T extends number | null>(value: T, digits = 4): T {
   if (value === null) return value;
   return Number(Math.abs(value) >= 10 ** digits ? value.toFixed(0) : value.toPrecision(digits)) as T; // number in, number out

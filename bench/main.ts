@@ -1,10 +1,10 @@
 /**
  * `npm run bench [name…] [-- options]`: one JSON line per figure on standard output, everything else on standard error.
  *
- *   --peers        measure the peers in the same run and write bench/results.md; their Python is made on demand
- *   --large        the large model, too (with --peers it is included unless --no-large)
+ *   --peers        measure the peers in the same run and write bench/results.md; their Python is installed on demand
+ *   --large        the large model too (with --peers it is included unless --no-large)
  *   --steps N      timed steps of each side
- *   --seconds S    no further round of timed steps after so long, per workload
+ *   --seconds S    no further round of timed steps after this time, per workload
  *   --threads N    threads of each side
  */
 import { parseArgs } from "node:util";

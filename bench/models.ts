@@ -1,6 +1,6 @@
 /**
- * The models of the benches: checkpoints that lie beside the project if they are there, else random ones of the same
- * shape, made once under .cache/. Speed and memory depend on the shape alone.
+ * The models of the benches: checkpoints beside the project where they exist, else random ones of the same shape, made
+ * once under .cache/. Speed and memory depend on the shape alone.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { Random } from "../src/util/random.ts";
 
 export const root = join(import.meta.dirname, "..");
 
-/** A name, and the config.json that says everything about the shape. */
+/** A name, and the config.json that describes the shape. */
 export type ModelShape = { readonly name: string; readonly config: Readonly<Record<string, unknown>> };
 
 export const minimind2Small: ModelShape = {

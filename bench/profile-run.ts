@@ -1,4 +1,4 @@
-/** A program's own profile: a session made with profiling on, because a profiled session is slower than others. */
+/** The profile of a program, from a session of its own: a session with profiling is slower than others. */
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,8 +1,8 @@
 /**
- * onnxruntime's profile, read: the time of every operation in each run, and the arithmetic of the matrix products.
+ * Reads onnxruntime's profile: the time of every operation in each run, and the operations of the matrix products.
  *
- * A product's inner dimension follows from its shapes whichever side is transposed: the last two axes of the left
- * operand hold it and the rows of the result.
+ * The inner dimension of a product follows from its shapes, whichever operand is transposed: the last two axes of the
+ * left operand are the inner dimension and the rows of the result.
  */
 import * as z from "zod";
 import { invariant } from "../src/util/errors.ts";

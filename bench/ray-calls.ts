@@ -1,4 +1,4 @@
-/** How long a call to some workers takes that carries tensors and does nothing: to close a model that is not open. */
+/** The time of a call to some workers that carries tensors and does nothing: it closes a model that is not open. */
 import { type GroupSpec, Shim } from "../src/engine/ray/shim.ts";
 import { type CallTimes, rayJobSchema } from "./ray-job.ts";
 import { type Answers, serve } from "./serve.ts";

@@ -1,6 +1,6 @@
 /**
- * How long it takes until vLLM samples from new weights: the workers gather them and send them to it, and it loads them.
- * An optimizer step comes before each hand-over and is not timed.
+ * The time until vLLM samples from new weights: the workers collect and send them, and vLLM loads them. An optimizer step
+ * comes before each transfer and is not timed.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -17,7 +17,7 @@ import { type Answers, serve } from "./serve.ts";
 import { batchOf, meanLoss } from "./train-job.ts";
 
 const handovers = 10;
-setLevel("quiet"); // standard output is the protocol's
+setLevel("quiet"); // standard output is for the protocol
 
 await serve(async (input): Promise<Answers> => {
   const { folder, python, vllmPython, optimizer, microRows, workers, ...job } = handoverJobSchema.parse(input);
@@ -49,7 +49,7 @@ await serve(async (input): Promise<Answers> => {
   };
 });
 
-/** Token ids go in and come out, so vLLM needs no tokenizer, which a random model does not have. */
+/** A random model has no tokenizer, and vLLM needs none: it gets and returns token ids. */
 function settings(folder: string): Entry[] {
   const rollout = "actor_rollout_ref.rollout";
   return [

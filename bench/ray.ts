@@ -1,7 +1,7 @@
 /**
- * What does the Ray engine cost? A training step on two workers of one thread each, against the same loop as one plain
- * script of torch: FSDP2 over gloo, two processes, no Ray and no controller. A call that carries tensors and does
- * nothing. And, with --peers, what it takes to hand new weights to vLLM.
+ * What does the Ray engine cost? It measures a training step on two workers of one thread each, compared with the same
+ * loop as a plain torch script (FSDP2 over gloo, two processes, no Ray and no controller); a call that carries tensors and
+ * does nothing; and, with --peers, the time to send new weights to vLLM.
  *
  * The two sides take turns step by step, and figures are given only if losses and gradient norms agree.
  */
@@ -22,7 +22,7 @@ import { takeTurns } from "./turns.ts";
 const size = { rows: 64, time: 96, microRows: 16 };
 const warmUp = 1;
 const label = `${minimind2Small.name} ${size.rows}x${size.time} ray`;
-/** What a step may take of the plain script's, a call in milliseconds, and a hand-over in seconds. */
+/** The aims: a step relative to the plain script's, a call in milliseconds, a transfer of weights in seconds. */
 const aims = { step: 1.05, callMs: 5, handover: 2 };
 
 /** Measure; each figure is handed to `print` as soon as it is known. */
@@ -69,12 +69,12 @@ export async function benchRay(options: BenchOptions, print: (figure: Figure) =>
   const measured = { bench: "ray", label, tokens: size.rows * size.time, warmUp };
   const versions = Object.assign({}, ...outcomes.map((outcome) => outcome.versions));
   for (const made of compare(measured, outcomes, say)) {
-    if (!made.what.startsWith("peak memory")) add(made, remarkOn(made)); // the controller's alone says nothing
+    if (!made.what.startsWith("peak memory")) add(made, remarkOn(made)); // the memory of the controller alone means nothing
   }
   return { figures, notes, versions, isComplete: outcomes.every(({ failure }) => failure === null) };
 }
 
-/** One question to a side of its own. */
+/** Start a side, ask it one thing, and stop it. */
 async function answerOf<T>(file: string, job: RayJob, schema: ZodType<T>): Promise<T> {
   const side = await Side.start(file, sourceCommand(file), job);
   try {

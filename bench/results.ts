@@ -8,14 +8,14 @@ import { codeOf } from "../src/util/errors.ts";
 import { writeFileAtomic } from "../src/util/files.ts";
 import { type Figure, rounded } from "./figures.ts";
 
-/** What one run of a bench has to say. */
+/** The results of one run of a bench. */
 export type Report = {
-  /** Figures in the order they were printed, each with what to say of it. */
+  /** Figures in the order they were printed, each with a remark. */
   readonly figures: readonly { readonly figure: Figure; readonly remark: string }[];
-  /** Sentences on how it was measured, and on what was not. */
+  /** Sentences about how it was measured, and what was not measured. */
   readonly notes: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
-  /** No side stopped before its time. */
+  /** No side stopped early. */
   readonly isComplete: boolean;
 };
 
@@ -24,7 +24,7 @@ const title = `# Measured speed and memory
 Written by \`npm run bench\`. Every ratio is of one run in which the sides took turns; above 1, ours is the better one.
 `;
 
-/** Put a bench's section into results.md, in place of the one that is there. */
+/** Write the section of a bench into results.md; an older one is replaced. */
 export async function writeResults(name: string, command: string, report: Report): Promise<void> {
   const path = join(import.meta.dirname, "results.md");
   const text = await readFile(path, "utf8").catch((error: unknown) => {
@@ -65,7 +65,7 @@ function sectionText(name: string, command: string, { figures, notes, versions }
     .join("\n\n");
 }
 
-/** The machine that this runs on, in a few words. */
+/** A short description of this machine. */
 export function machine(): string {
   const memory = (totalmem() / 1e9).toFixed(0);
   return `${cpus()[0]?.model.trim() ?? "an unknown processor"}, ${availableParallelism()} cores, ${memory} GB of memory`;

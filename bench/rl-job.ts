@@ -1,4 +1,4 @@
-/** What a side of the RL bench is told to do, and what a step of it is: the same for ours and for the peer. */
+/** The job of a side of the RL bench, and the answer to a step: the same for ours and for the peer. */
 import * as z from "zod";
 
 export const rlJobSchema = z.object({
@@ -23,7 +23,7 @@ export const rlStepSchema = z.object({
   /** Tokens per response, on average. */
   meanLength: z.number(),
   reward: z.number(),
-  /** Seconds by verl's timer names, and how much of the update's work was useful; only ours says so. */
+  /** Seconds by verl's timer names, and the useful share of the update's work; only ours reports them. */
   split: z.record(z.string(), z.number()).optional(),
   usefulShare: z.number().optional(),
 });

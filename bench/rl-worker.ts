@@ -1,4 +1,4 @@
-/** Our side of the RL bench: the loop's own step, one per command. */
+/** Our side of the RL bench: one training step per command. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -55,7 +55,7 @@ await serve(async (input): Promise<Answers> => {
     signal: context.signal,
   };
   const actorConfig = await readConfig(prompts.folder);
-  /** Of the tokens an update computes: each prompt once but for its last token, each response, over all with padding. */
+  /** The useful share of the tokens of an update: each prompt once without its last token and each response, divided by all with padding. */
   const usefulShare = (episodes: readonly Episode[]): number => {
     const rows = tokenRows(episodes, masksOf(episodes));
     const blocks = cut(rows, microBatching(config, "actor"), { heads: ["logprobs"], config: actorConfig });

@@ -1,9 +1,9 @@
 /**
- * How long does a step of GRPO take, and in how much memory? Prompts of single-digit addition, sampled, scored and learnt
- * from, against TRL's GRPOTrainer.
+ * How long does a step of GRPO take, and how much memory? Prompts of single-digit addition are sampled, scored and trained
+ * on, compared with TRL's GRPOTrainer.
  *
- * Each side is a process of its own, on the same prompts, and they take turns step by step. Where responses end by
- * themselves, the sides' mean lengths are given beside the times: they draw different samples.
+ * Each side is a process of its own, on the same prompts, and they take turns step by step. Where responses may end early,
+ * the mean lengths are given beside the times, because the sides sample different responses.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ import { minimind2Small, modelFolder, root } from "./models.ts";
 import type { Report } from "./results.ts";
 import { type RlJob, type RlStep, rlStepSchema } from "./rl-job.ts";
 import type { BenchOptions } from "./train.ts";
-import { type Entrant, type Outcome, takeTurns } from "./turns.ts";
+import { type Outcome, type SideSpec, takeTurns } from "./turns.ts";
 
 type Workload = {
   readonly label: string;
@@ -23,13 +23,13 @@ type Workload = {
   readonly steps: number;
   readonly ask: (a: number, b: number) => string;
   readonly lr: number;
-  /** What the ratio of times to TRL's is to be at least. */
+  /** The aim for the ratio of TRL's time to ours. */
   readonly ratio: number;
 };
 
 const workloads: readonly Workload[] = [
   { label: "full length", isFull: true, steps: 5, ask: (a, b) => `What is ${a} + ${b}?`, lr: 1e-5, ratio: 1.6 },
-  // A rate that changes next to nothing: at 1e-5 the sides' responses soon differ in length.
+  // A learning rate that changes almost nothing: at 1e-5 the responses of the sides soon differ in length.
   { label: "early end", isFull: false, steps: 7, ask: (a, b) => `What is ${a} + ${b}?`, lr: 1e-9, ratio: 2.2 },
 ];
 const MOST_MEMORY = 0.4;
@@ -74,15 +74,15 @@ async function measure(workload: Workload, folder: string, options: BenchOptions
   );
   const size = { prompts: 8, samples: 8, newTokens: 64, lr, steps: steps + 2 };
   const job: RlJob = { folder, threads: options.threads, data, isFull, ...size };
-  const entrants: Entrant[] = [{ name: "ours", command: ourCommand("rl-worker.ts"), job }];
+  const entrants: SideSpec[] = [{ name: "ours", command: ourCommand("rl-worker.ts"), job }];
   if (options.hasPeers) entrants.push({ name: "trl", command: peerCommand(pythonOf("trl"), "rl_trl.py"), job });
   const turns = { warmUp: 1, rounds: steps, seconds: 4 * options.seconds, isTogether: true };
   info(`${label}: ${entrants.map(({ name }) => name).join(", ")} …`);
   return await takeTurns(entrants, rlStepSchema, turns, (round, answers) => {
-    const told = answers.map((step) =>
+    const described = answers.map((step) =>
       step ? `${step.seconds.toFixed(2)} s (${step.meanLength.toFixed(1)} tokens)` : "-",
     );
-    info(`${label}: step ${round} of ${steps}: ${told.join(", ")}`);
+    info(`${label}: step ${round} of ${steps}: ${described.join(", ")}`);
   });
 }
 
@@ -90,8 +90,10 @@ const timed = ({ answers }: Outcome<RlStep>): readonly RlStep[] => answers.slice
 const mean = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0) / values.length;
 
 function lengthNote({ label }: Workload, outcomes: readonly Outcome<RlStep>[]): string {
-  const told = outcomes.map((outcome) => `${outcome.name} ${mean(timed(outcome).map((s) => s.meanLength)).toFixed(1)}`);
-  return `${label}: tokens per response: ${told.join(", ")}.`;
+  const described = outcomes.map(
+    (outcome) => `${outcome.name} ${mean(timed(outcome).map((s) => s.meanLength)).toFixed(1)}`,
+  );
+  return `${label}: tokens per response: ${described.join(", ")}.`;
 }
 
 function compare({ label }: Workload, outcomes: readonly Outcome<RlStep>[]): Figure[] {

@@ -1,4 +1,4 @@
-/** What a sampling side is told to do, and what a round is: the same for ours and for the peers. */
+/** The job of a sampling side, and the answer to a round: the same for ours and for the peers. */
 import * as z from "zod";
 
 export const rolloutJobSchema = z.object({
@@ -11,11 +11,11 @@ export const rolloutJobSchema = z.object({
 });
 export type RolloutJob = z.infer<typeof rolloutJobSchema>;
 
-/** The answer to the command `step`: every prompt continued by `newTokens` tokens, drawn at temperature 1. */
+/** The answer to the command `step`: every prompt continued by `newTokens` tokens, sampled at temperature 1. */
 export const roundSchema = z.object({
   seconds: z.number(),
   peakBytes: z.number(),
-  /** Of these, what weights and the tokens in the cache take; only ours says so. */
+  /** The part of it for weights and for the tokens in the cache; only ours reports it. */
   heldBytes: z.number().optional(),
   /** The first prompt's continuation, to be checked against the model itself. */
   ids: z.array(z.int()),
@@ -23,10 +23,10 @@ export const roundSchema = z.object({
 });
 export type Round = z.infer<typeof roundSchema>;
 
-/** The answer to `score` with a continuation of the first prompt: what a forward pass says of it. */
+/** The answer to `score` with a continuation of the first prompt: the log-probs of a forward pass. */
 export const scoreSchema = z.object({ logprobs: z.array(z.number()) });
 
-/** Where the time of decoding goes, in seconds of one round, and what else is asked of the sampler. */
+/** Where the time of decoding goes, in seconds of one round, and further times of the sampler. */
 export const splitSchema = z.object({
   round: z.number(),
   /** Time inside the graph, by kind of operation. */

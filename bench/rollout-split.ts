@@ -62,7 +62,7 @@ async function measure(job: RolloutJob): Promise<Split> {
     const inGraph = (seconds: number) => (times.runs * seconds) / profile.seconds;
     const attention = profile.operations.get("GroupQueryAttention") ?? 0;
     return {
-      round: whole - times.draws, // the draws of the clock are done twice
+      round: whole - times.draws, // the timed decoder samples a second time
       products: inGraph(profile.products.seconds),
       attention: inGraph(attention),
       otherOperations: inGraph(profile.seconds - profile.products.seconds - attention),
@@ -82,7 +82,7 @@ function samplerOf(config: ModelConfig, decoder: Decoder, limits: object): Sampl
   return new Sampler({ ...parts, exclusive: (work) => work() });
 }
 
-/** A decoder with a clock around its calls; what is drawn from its answers is drawn here once more, to be timed. */
+/** A decoder whose calls are timed; tokens are sampled from its outputs a second time here, to time that too. */
 function watched(decoder: EmbeddedDecoder, clock: Clock): Decoder {
   const moving = (work: () => void) => {
     const start = performance.now();
@@ -168,7 +168,7 @@ async function profileOf(config: ModelConfig, vectors: Vectors, job: RolloutJob)
   return profile;
 }
 
-/** What the scheduler takes for a round, on sequences that grow by themselves. */
+/** The time of the scheduler for a round, without a model. */
 function planningTime({ prompts, newTokens }: RolloutJob): number {
   const limits: Limits = {
     cacheTokens: 2 ** 17,

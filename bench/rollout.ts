@@ -1,9 +1,9 @@
 /**
- * How fast, and in how much memory, are tokens drawn? Prompts of 32 tokens continued by 64 each, at temperature 1 with
- * log-probs, prompts included in the time, against llama.cpp's batched decoding and Hugging Face's `generate`.
+ * How fast are tokens sampled, and in how much memory? Prompts of 32 tokens are continued by 64 each, at temperature 1
+ * with log-probs, prompts included in the time, compared with llama.cpp's batched decoding and Hugging Face's `generate`.
  *
- * Each side is a process of its own and they take turns round by round. What a side drew is scored by our forward pass:
- * a side whose log-probs are not the model's is not compared.
+ * Each side is a process of its own and they take turns round by round. The samples of a side are scored by our forward
+ * pass: a side whose log-probs are not those of the model is not compared.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
@@ -17,7 +17,7 @@ import type { Report } from "./results.ts";
 import { type RolloutJob, type Round, roundSchema, type Split, scoreSchema, splitSchema } from "./rollout-job.ts";
 import { Side } from "./side.ts";
 import type { BenchOptions } from "./train.ts";
-import { type Entrant, type Outcome, takeTurns } from "./turns.ts";
+import { type Outcome, type SideSpec, takeTurns } from "./turns.ts";
 
 type Peer = "llama.cpp-f32" | "llama.cpp-q8_0" | "hf-generate";
 type Workload = {
@@ -95,7 +95,7 @@ function jobOf({ shape, rows, newTokens }: Workload, folder: string, threads: nu
 async function measure(workload: Workload, job: RolloutJob, options: BenchOptions): Promise<Outcome<Round>[]> {
   const { shape, rows, peers } = workload;
   const label = `${shape.name} batch ${rows}`;
-  const entrants: Entrant[] = [{ name: "ours", command: ourCommand("rollout-worker.ts"), job }];
+  const entrants: SideSpec[] = [{ name: "ours", command: ourCommand("rollout-worker.ts"), job }];
   if (options.hasPeers) for (const peer of peers) entrants.push(entrantOf(peer, job));
   const rounds = options.steps ?? workload.rounds;
   const turns = { warmUp: 1, rounds, seconds: options.seconds, isTogether: true };
@@ -107,7 +107,7 @@ async function measure(workload: Workload, job: RolloutJob, options: BenchOption
   return await checked(outcomes, job);
 }
 
-function entrantOf(peer: Peer, job: RolloutJob): Entrant {
+function entrantOf(peer: Peer, job: RolloutJob): SideSpec {
   if (peer === "hf-generate") return { name: peer, command: peerCommand(pythonOf("torch"), "rollout_hf.py"), job };
   const kind = peer === "llama.cpp-f32" ? "f32" : "q8_0";
   const python = pythonOf("llama");
@@ -121,10 +121,10 @@ function entrantOf(peer: Peer, job: RolloutJob): Entrant {
   return { name: peer, command: peerCommand(python, "rollout_llama.py"), job: { ...job, file } };
 }
 
-/** How far a side's log-probs may be from our forward pass, on average; Q8_0 is another model, a little. */
+/** The largest mean difference between a side's log-probs and our forward pass; Q8_0 rounds the weights. */
 const tolerances: Record<string, number> = { "llama.cpp-q8_0": 0.5 };
 
-/** A side whose log-probs are not the model's has failed. */
+/** A side whose log-probs are not those of the model has failed. */
 async function checked(outcomes: readonly Outcome<Round>[], job: RolloutJob): Promise<Outcome<Round>[]> {
   const judge = await Side.start("judge", ourCommand("rollout-worker.ts"), job);
   try {
@@ -229,7 +229,7 @@ const aims: readonly { readonly what: RegExp; readonly peer: Peer; readonly rati
   { what: /^tokens\/s qwen2\.5-0\.5b /, peer: "hf-generate", ratio: 1 },
 ];
 
-/** How a figure stands to its aim; empty where there is none. */
+/** Whether a figure reaches its aim, in words; empty where there is no aim. */
 function remarkOn({ what, peer, ratio }: Figure): string {
   const aim = aims.find((candidate) => candidate.what.test(what) && candidate.peer === peer);
   if (aim === undefined || ratio === null) return "";

@@ -1,9 +1,9 @@
 /**
- * What a step takes on many workers, from what it takes on few: a fit of measured times, and a simulation with it.
+ * The time of a step on many workers, simulated from times that were measured on few.
  *
- * Work grows with the workers (each has the same number of sequences), so without loss every step would take as long as
- * on one. It takes longer for three reasons: the controller addresses the workers one by one, the workers exchange
- * parameters and gradients, and each round waits for the slowest.
+ * The work grows with the workers (each has the same number of sequences), so ideally every step would take as long as
+ * on one. It takes longer for three reasons: the controller calls the workers one by one, the workers exchange parameters
+ * and gradients, and each round waits for the slowest.
  */
 import { Random } from "../src/util/random.ts";
 
@@ -25,7 +25,7 @@ export type Network = { readonly bytesPerSecond: number; readonly latency: numbe
 /** A call takes `fixed`, and `each` for every worker. */
 export type CallFit = { readonly fixed: number; readonly each: number };
 
-/** The line through measured calls with the least squares. */
+/** The least-squares line through measured calls. */
 export function fitCalls(calls: Measured["calls"]): CallFit {
   const mean = (of: (call: Measured["calls"][number]) => number) =>
     calls.reduce((sum, call) => sum + of(call), 0) / calls.length;
@@ -34,7 +34,7 @@ export function fitCalls(calls: Measured["calls"]): CallFit {
   return { fixed: t - each * w, each };
 }
 
-/** What the workers exchange in one pass there and back: parameters twice, gradients once, in a ring. */
+/** The bytes that the workers exchange in one forward and backward pass: parameters twice, gradients once, in a ring. */
 export function exchangeSeconds({ parameters, layers }: Measured, workers: number, network: Network): number {
   if (workers === 1) return 0;
   const share = (workers - 1) / workers;
@@ -45,7 +45,7 @@ export function exchangeSeconds({ parameters, layers }: Measured, workers: numbe
 export type Simulated = {
   readonly workers: number;
   readonly seconds: number;
-  /** What becomes of a step: the work itself, waiting for the slowest, the exchange, the controller. */
+  /** The parts of a step: the work itself, waiting for the slowest, the exchange, the controller. */
   readonly parts: {
     readonly work: number;
     readonly waiting: number;

@@ -1,5 +1,5 @@
 /**
- * How far does one controller reach? Calls to 1, 2, 4 and 8 workers and steps on 1 and 2 are measured here, a line and a
+ * How many workers can one controller drive? Calls to 1, 2, 4 and 8 workers and steps on 1 and 2 are measured here, a line and a
  * spread are fitted to them, and steps on up to 1,000 workers are simulated (`scale-model.ts`). With --peers the page
  * docs/scale.md is written.
  */
@@ -66,7 +66,7 @@ export async function benchScale(options: BenchOptions, print: (figure: Figure) 
   return { figures: figures.map((made) => ({ figure: made, remark: "" })), notes, versions, isComplete: true };
 }
 
-/** A job for so many workers, each with the same number of sequences. */
+/** A job for a number of workers, each with the same number of sequences. */
 function jobFor(folder: string, python: string): (workers: number) => RayJob {
   const vocabulary = Number(minimind2Small.config.vocab_size);
   const { rows: count, time, microRows } = perWorker;

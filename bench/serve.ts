@@ -24,7 +24,7 @@ function reply(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
-/** The most memory this process has had in use, in bytes. */
+/** The peak memory of this process in bytes. */
 export function peakBytes(): number {
   if (process.platform !== "linux") return process.resourceUsage().maxRSS * 1024;
   const kilobytes = /^VmHWM:\s*(\d+) kB$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1];

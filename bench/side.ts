@@ -1,5 +1,5 @@
 /**
- * One side of a comparison: a process of its own that works on command and is otherwise blocked on its standard input.
+ * One side of a comparison: a process of its own that works on command and otherwise waits for its standard input.
  *
  * The protocol is lines. The first line in is the job as JSON; the answer is `{"ready": {name: version}}`. After that
  * every line in is a command, and every line out the JSON that answers it. The end of the input ends the process.
@@ -27,9 +27,9 @@ export class Side {
     this.#child = spawn(file, args, { stdio: ["pipe", "pipe", "pipe"], env: { ...process.env, ...env } });
     this.#child.on("error", (error) => this.#note(error.message));
     this.#closed = new Promise((resolve) => this.#child.once("close", resolve));
-    this.#child.stdin?.on("error", () => {}); // a process that died is noticed where its answer is awaited
+    this.#child.stdin?.on("error", () => {}); // a dead process is noticed where its answer is awaited
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => this.#note(text));
-    this.#lines = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator](); // piped, so it is there
+    this.#lines = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator](); // it exists because it is piped
   }
 
   /** Start a process and wait until it is ready for commands. */
@@ -55,7 +55,7 @@ export class Side {
     await this.#closed;
   }
 
-  /** Keep the end of what it said on standard error, to explain its death. */
+  /** Keep the end of its standard error, to explain why it ended. */
   #note(text: string): void {
     this.#errors = (this.#errors + text).slice(-4000);
   }

@@ -1,7 +1,7 @@
 /**
- * From the steps of the train bench to its figures, apart from the measuring, so that what is claimed can be tested.
+ * Makes the figures of the train bench from its steps. It is separate from the measuring so that it can be tested.
  *
- * Aims are the project's own. A remark says in words how a figure stands to its aim, whichever way it comes out.
+ * Aims are the project's own. A remark says in words whether a figure reaches its aim.
  */
 import { info } from "../src/util/log.ts";
 import { type Figure, figure, median, type Quantity } from "./figures.ts";
@@ -21,7 +21,7 @@ export function compare(measured: Measured, outcomes: readonly Outcome<Step>[], 
   for (const { name, failure } of outcomes) {
     if (failure === null) continue;
     if (name === outcomes[0]?.name) throw new Error(failure);
-    info(failure); // not for the report: it may hold paths of this machine
+    info(failure); // not in the report: it may contain paths of this machine
     say(`${measured.label}: ${name} could not be measured.`);
   }
   const [ours, ...peers] = outcomes.filter(({ failure }) => failure === null);
@@ -51,7 +51,7 @@ function quantities({ label, tokens, warmUp }: Measured, { answers }: Outcome<St
   ];
 }
 
-/** Say so when other work got in the way; a quiet machine stays within a few per cent. */
+/** Say so when other programs slowed the steps; without them times differ by a few per cent. */
 function noteDisturbance({ label, warmUp }: Measured, { name, answers }: Outcome<Step>, say: Say): void {
   const seconds = answers.slice(warmUp).map((step) => step.seconds);
   const spread = median(seconds) / Math.min(...seconds);
@@ -131,7 +131,7 @@ const aims: readonly Aim[] = [
   { what: /^peak memory qwen2\.5-0\.5b /, peer: "torch-eager", megabytes: 14000 },
 ];
 
-/** How a figure stands to its aim; empty where there is none. */
+/** Whether a figure reaches its aim, in words; empty where there is no aim. */
 export function remarkOn({ what, peer, ours, ratio }: Figure): string {
   const aim = aims.find((candidate) => candidate.what.test(what) && candidate.peer === peer);
   if (aim === undefined || ratio === null) return "";

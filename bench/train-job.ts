@@ -1,4 +1,4 @@
-/** What a training side is told to do, and what a step is: the same for ours and for torch. */
+/** The job of a training side, and the answer to a step: the same for ours and for torch. */
 import * as z from "zod";
 import type { OptimizerStep, TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { div, mul, neg, sum } from "../src/graph/ops.ts";
@@ -7,7 +7,7 @@ export const jobSchema = z.object({
   /** A Hugging Face folder. */
   folder: z.string(),
   threads: z.int(),
-  /** Token ids, one row per sequence; all but the first of each are learnt. */
+  /** Token ids, one row per sequence; all but the first of each are trained on. */
   rows: z.array(z.array(z.int())),
   optimizer: z.object({
     lr: z.number(),
@@ -26,12 +26,12 @@ export const stepSchema = z.object({
   seconds: z.number(),
   loss: z.number(),
   gradNorm: z.number(),
-  /** The most memory the process has had in use so far. */
+  /** The peak memory of the process so far. */
   peakBytes: z.number(),
 });
 export type Step = z.infer<typeof stepSchema>;
 
-/** torch's defaults but for the rate, which moves the loss visibly in a few steps. */
+/** torch's defaults except for the learning rate, which changes the loss visibly in a few steps. */
 export const optimizer = {
   lr: 2e-5,
   betas: [0.9, 0.999],
@@ -56,11 +56,11 @@ export function batchOf(job: Pick<TrainJob, "rows">): { readonly rows: readonly 
 
 /** The answer of `train-shares.ts`: where the time of one step of ours goes, in seconds. */
 export const sharesSchema = z.object({
-  /** One call of the training graph, and what of it lies inside the graph. */
+  /** One call of the training graph, and the part of it inside the graph. */
   run: z.number(),
   graph: z.number(),
   products: z.object({ seconds: z.number(), flops: z.number() }),
-  /** By how much a call is longer when every output is copied. */
+  /** How much longer a call takes when every output is copied. */
   copies: z.number(),
   /** Rows added to the embedding's gradient, norm, AdamW. */
   optimizer: z.number(),

@@ -1,9 +1,9 @@
 /**
  * Where the time of one training step goes: the engine's own graph on real weights, profiled by onnxruntime, and the
- * optimizer's kernels beside it.
+ * kernels of the optimizer.
  *
- * The session is made here and not by the runtime because a profiled session is slower. Everything is the best of a
- * few, each way of running in turn with the other.
+ * The session is made here and not by the runtime because a profiled session is slower. Every time is the best of a few
+ * runs; different ways of running take turns.
  */
 import { InferenceSession, Tensor } from "onnxruntime-node";
 import { gradName, type TrainProgram, trainProgram } from "../src/engine/embedded/programs.ts";
@@ -101,7 +101,7 @@ function tensorOf(data: Numbers, shape: readonly number[]): Tensor {
   return data instanceof Float32Array ? new Tensor("float32", data, shape) : new Tensor("int32", data, shape);
 }
 
-/** By how much a run is longer when every output is copied out of the runtime. */
+/** How much longer a run takes when every output is copied out of the runtime. */
 async function copyCost(step: PreparedStep, options: InferenceSession.SessionOptions): Promise<number> {
   const session = await InferenceSession.create(step.program.bytes, options);
   const best: Record<CopyMode, number> = { "zero-copy": Infinity, copy: Infinity };

@@ -1,9 +1,9 @@
 /**
- * How fast, and in how much memory, does a training step go? Forward, backward, clip and AdamW in fp32 on a CPU, against
- * Hugging Face transformers on torch, eager and compiled.
+ * How fast is a training step, and how much memory does it take? Forward, backward, clip and AdamW in fp32 on a CPU,
+ * compared with Hugging Face transformers on torch, eager and compiled.
  *
- * Each side is a process of its own, on the same weights and tokens, and they take turns step by step. Figures are
- * given only if losses and gradient norms agree at every step: a fast wrong step is worth nothing.
+ * Each side is a process of its own, on the same weights and tokens, and they take turns step by step. Figures are given
+ * only if losses and gradient norms agree at every step.
  */
 import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
@@ -22,7 +22,7 @@ export type BenchOptions = {
   readonly threads: number;
   /** Timed steps of each side; null: each workload has its own number. */
   readonly steps: number | null;
-  /** Once so many seconds of a workload's timed steps have passed, no further round begins. */
+  /** No further round begins after this many seconds of timed steps of a workload. */
   readonly seconds: number;
 };
 
@@ -34,7 +34,7 @@ type Workload = {
   readonly peers: readonly PeerName[];
   readonly warmUp: number;
   readonly steps: number;
-  /** Memory that one side takes, and that must be free to begin at all. */
+  /** The memory of one side, which must be free before it starts. */
   readonly sideBytes: number;
   readonly neededBytes: number;
 };

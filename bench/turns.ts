@@ -1,27 +1,27 @@
 /**
- * Sides that take turns: round by round, each does one piece of work while the others rest.
+ * Sides that take turns: in each round every side does one piece of work while the others wait.
  *
- * What the machine does besides then falls on all of them alike. The first rounds warm up and are not to be counted;
- * their answers are kept, because the sides must agree in them, too.
+ * Other programs on the machine then slow all sides alike. The first rounds are a warm-up and do not count; their
+ * answers are kept, because the sides must agree in them too.
  */
 import { setTimeout as pause } from "node:timers/promises";
 import type * as z from "zod";
 import { messageOf } from "../src/util/errors.ts";
 import { type Command, Side } from "./side.ts";
 
-export type Entrant = { readonly name: string; readonly command: Command; readonly job: unknown };
+export type SideSpec = { readonly name: string; readonly command: Command; readonly job: unknown };
 
 export type Turns = {
   readonly warmUp: number;
   /** Rounds that count. */
   readonly rounds: number;
-  /** After so many seconds of rounds that count no further one begins. */
+  /** No further round begins after this many seconds of rounds that count. */
   readonly seconds: number;
   /** Whether all sides fit into the memory at once; if not, each has its rounds by itself. */
   readonly isTogether: boolean;
 };
 
-/** What became of a side; `failure` says why it stopped before the others, if it did. */
+/** The result of a side; `failure` says why it stopped early, if it did. */
 export type Outcome<T> = {
   readonly name: string;
   readonly answers: readonly T[];
@@ -34,45 +34,45 @@ const PAUSE_MS = 300;
 
 /** Start the sides, give each the command `step` in turn, and stop them. */
 export async function takeTurns<T>(
-  entrants: readonly Entrant[],
+  specs: readonly SideSpec[],
   answer: z.ZodType<T>,
   turns: Turns,
   onRound: (round: number, answers: readonly (T | undefined)[]) => void,
 ): Promise<Outcome<T>[]> {
-  if (!turns.isTogether && entrants.length > 1) {
+  if (!turns.isTogether && specs.length > 1) {
     const outcomes: Outcome<T>[] = [];
-    for (const entrant of entrants) outcomes.push(...(await takeTurns([entrant], answer, turns, onRound)));
+    for (const spec of specs) outcomes.push(...(await takeTurns([spec], answer, turns, onRound)));
     return outcomes;
   }
-  const players = entrants.map((entrant) => new Player(entrant, answer));
+  const sides = specs.map((spec) => new MeasuredSide(spec, answer));
   try {
-    for (const player of players) await player.start();
+    for (const side of sides) await side.start();
     let deadline = Infinity;
     for (let round = 0; round < turns.warmUp + turns.rounds; round++) {
       if (round === turns.warmUp) deadline = performance.now() + turns.seconds * 1000;
       if (performance.now() > deadline) break;
-      if (players[0]?.hasFailed) break; // ours: without it there is nothing to compare
-      for (const player of players) await player.play();
+      if (sides[0]?.hasFailed) break; // ours: without it there is nothing to compare
+      for (const side of sides) await side.step();
       onRound(
         round,
-        players.map(({ answers }) => answers[round]),
+        sides.map(({ answers }) => answers[round]),
       );
     }
   } finally {
-    for (const player of players) await player.stop();
+    for (const side of sides) await side.stop();
   }
-  return players.map((player) => player.outcome());
+  return sides.map((side) => side.outcome());
 }
 
-class Player<T> {
+class MeasuredSide<T> {
   readonly answers: T[] = [];
-  readonly #entrant: Entrant;
+  readonly #spec: SideSpec;
   readonly #schema: z.ZodType<T>;
   #side: Side | null = null;
   #failure: string | null = null;
 
-  constructor(entrant: Entrant, schema: z.ZodType<T>) {
-    this.#entrant = entrant;
+  constructor(spec: SideSpec, schema: z.ZodType<T>) {
+    this.#spec = spec;
     this.#schema = schema;
   }
 
@@ -81,13 +81,13 @@ class Player<T> {
   }
 
   async start(): Promise<void> {
-    const { name, command, job } = this.#entrant;
+    const { name, command, job } = this.#spec;
     await this.#try(async () => {
       this.#side = await Side.start(name, command, job);
     });
   }
 
-  async play(): Promise<void> {
+  async step(): Promise<void> {
     const side = this.#side;
     if (side === null || this.hasFailed) return;
     await pause(PAUSE_MS);
@@ -101,7 +101,7 @@ class Player<T> {
   }
 
   outcome(): Outcome<T> {
-    const { name } = this.#entrant;
+    const { name } = this.#spec;
     return { name, answers: this.answers, versions: this.#side?.versions ?? {}, failure: this.#failure };
   }
 

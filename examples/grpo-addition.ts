@@ -1,4 +1,4 @@
-// GRPO on single-digit addition: a 26M-parameter chat model that adds right one time in three learns to add.
+// GRPO on single-digit addition: a chat model of 26M parameters, right one time in three at first, learns to add.
 //
 //   npx trainyard ppo examples/grpo-addition.ts                                    the whole run
 //   npx trainyard ppo examples/grpo-addition.ts trainer.total_training_steps=2     a smoke test
@@ -19,14 +19,14 @@ export default defineConfig({
     model: { path: "jingyaogong/MiniMind2-Small" },
     actor: {
       ppo_mini_batch_size: 16,
-      entropy_coeff: 0.01, // without it the answers to some sums are soon always the same, and never right
+      entropy_coeff: 0.01, // without it the answers to some sums soon become always the same, and wrong
       optim: { lr: 1e-5, lr_warmup_steps: 5, lr_scheduler_type: "cosine", min_lr_ratio: 0.1, weight_decay: 0 },
     },
     rollout: { n: 8 },
   },
-  // Sums that are always right or always wrong teach nothing: others are drawn in their place.
+  // Groups whose answers are all right or all wrong have no advantage: they are replaced by other prompts.
   algorithm: { adv_estimator: "grpo", filter_groups: { enable: true } },
-  // Right when the last number is the sum and the response came to its end.
+  // Right when the last number is the sum and the response has ended.
   custom_reward_function: ({ response, groundTruth, responseLength }) =>
     responseLength < 12 && response.match(/\d+/g)?.at(-1) === groundTruth,
   trainer: {

@@ -1,9 +1,9 @@
-// GRPO spelt out: sample groups of answers, reward them, compare each answer with its group, take a step.
+// GRPO as a loop: sample groups of answers, reward them, compare each answer with its group, take a step.
 //
 //   npx node examples/loop.ts       the whole run
 //   npx node examples/loop.ts 2     a smoke test
 //
-// The model is that of the quickstart: 0.8M weights that add, but mostly forget to carry.
+// The model is that of the quickstart: 0.8M parameters; it adds, but mostly forgets to carry.
 // Expect the accuracy to rise from 0.30 to above 0.9 in 60 steps, within half a minute on 2 cores.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -29,14 +29,14 @@ const [train, test] = [read("train.jsonl"), read("test.jsonl")];
 /** 1 for the right sum. */
 const reward = (task: Task, answer: string): number => (answer === task.reward_model.ground_truth ? 1 : 0);
 
-/** How much better an answer is than those beside it (GRPO, arXiv:2402.03300). */
+/** How much better an answer is than the others of its group (GRPO, arXiv:2402.03300). */
 function advantages(rewards: readonly number[]): number[] {
   const mean = rewards.reduce((sum, it) => sum + it, 0) / rewards.length;
   const variance = rewards.reduce((sum, it) => sum + (it - mean) ** 2, 0) / rewards.length;
   return rewards.map((it) => (it - mean) / (Math.sqrt(variance) + 1e-6));
 }
 
-/** PPO's clipped loss, averaged over the tokens that the policy drew; every tensor is [batch, time]. */
+/** PPO's clipped loss, averaged over the sampled tokens; every tensor is [batch, time]. */
 const loss: TokenLoss = {
   key: "clipped",
   heads: ["logprobs"],
@@ -46,14 +46,14 @@ const loss: TokenLoss = {
     const ratio = ops.exp(ops.sub(logprobs!, oldLogprobs!));
     const gain = ops.mul(ratio, advantages!);
     const clipped = ops.mul(ops.clamp(ratio, 1 - clip, 1 + clip), advantages!);
-    // The minimum is pessimistic: a ratio that already moved past the clip earns nothing more.
+    // The minimum is pessimistic: a ratio beyond the clip range gains nothing more.
     return { loss: ops.neg(ops.div(ops.sum(ops.mul(ops.minimum(gain, clipped), mask)), tokens!)) };
   },
 };
 
 type Episode = { readonly prompt: Int32Array; readonly ids: readonly number[]; readonly logprobs: readonly number[] };
 
-/** A sequence to learn from: what the loss reads is 0 before the answer. */
+/** A sequence to train on; the values that the loss reads are 0 before the answer. */
 function rowOf({ prompt, ids, logprobs }: Episode, advantage: number): TokenRow {
   const before = new Array<number>(prompt.length).fill(0);
   const mask = [...before, ...ids.map(() => 1)];
@@ -63,7 +63,7 @@ function rowOf({ prompt, ids, logprobs }: Episode, advantage: number): TokenRow 
 
 await using model = await loadModel(join(folder, "model"));
 
-/** The share of sums it gets right when it takes its likeliest answer. */
+/** The share of right sums with greedy sampling. */
 async function accuracy(): Promise<number> {
   const answers = await Promise.all(test.map(({ prompt }) => model.chat(prompt, { maxNewTokens: 6, temperature: 0 })));
   return answers.reduce((sum, answer, i) => sum + reward(test[i]!, answer), 0) / test.length;

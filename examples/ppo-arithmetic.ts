@@ -5,8 +5,8 @@
 //     data.train_files=train.parquet data.val_files=test.parquet
 //
 // MODEL and the files are those of verl's tests/e2e/arithmetic_sequence: 0.8M parameters, sixteen characters. The prompt
-// `a,b:m,k` asks for the next k members of the sequence a, b, … modulo m. verl's bar is a best reward above 0.2, and the
-// data allow 0.757. Expect `critic/rewards/mean` to pass 0.2 by step 155 and 0.6 by step 415; docs/learning.md has the curves.
+// `a,b:m,k` asks for the next k members of the sequence a, b, … modulo m. verl's test asks for a best reward above
+// 0.2; the data allow 0.757. Expect `critic/rewards/mean` to pass 0.2 by step 155 and 0.6 by step 415; docs/learning.md has the curves.
 import { defineConfig } from "trainyard";
 
 export default defineConfig({
@@ -16,7 +16,7 @@ export default defineConfig({
   },
   critic: { ppo_mini_batch_size: 200, optim: { lr: 1e-3 } },
   algorithm: { adv_estimator: "gae", gamma: 1, lam: 1, use_kl_in_reward: true, kl_ctrl: { kl_coef: 0.005 } },
-  // Each leading character that is right earns its share, the end of the response too; the first wrong one ends it.
+  // Each right character up to the first wrong one earns an equal share, and so does the end of the response.
   custom_reward_function: ({ prompt, response, responseLength }) => {
     const truth = truthOf(prompt);
     const rewards = new Array<number>(responseLength).fill(0);

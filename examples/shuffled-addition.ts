@@ -1,6 +1,6 @@
-// The control of grpo-addition.ts: the same rewards, but each given to another response than the one that earned it.
-// Nothing can be learnt from them, so accuracy must not rise; where it does, the gain of the other run proves nothing.
-// There is no entropy bonus: with rewards that say nothing it would be all there is to learn, and end in noise.
+// The control of grpo-addition.ts: the same rewards, but each is given to another response than the one that earned it.
+// Nothing can be learnt from them, so the accuracy must not rise. If it did, the gain of the other run would prove nothing.
+// There is no entropy bonus: with random rewards the policy would learn nothing but to be random.
 //
 //   npx trainyard ppo examples/shuffled-addition.ts                                    the whole run
 //   npx trainyard ppo examples/shuffled-addition.ts trainer.total_training_steps=2     a smoke test
@@ -9,7 +9,7 @@
 import { defineConfig } from "trainyard";
 import grpo from "./grpo-addition.ts";
 
-/** Rewards that were earned and not given yet; the first to be given are as rare as right answers are at first. */
+/** Rewards that were earned and not given yet. At first they are as rare as right answers are at the start. */
 const earned = Array.from({ length: 64 }, () => Math.random() < 0.1);
 
 const { actor, ...others } = grpo.actor_rollout_ref;

@@ -1,10 +1,11 @@
 /** Writes the pages of docs/ that are made from the code: `node scripts/docs.ts`. */
 import { fileURLToPath } from "node:url";
 import { metricReference } from "../src/algos/metrics/reference.ts";
+import { loadSchemas } from "../src/cli/verbs.ts";
 import { configReference } from "../src/config/reference.ts";
-import { schemas } from "../src/config/schemas.ts";
 import { writeFileAtomic } from "../src/util/files.ts";
 
+const schemas = await loadSchemas();
 const pages = {
   "config.md": () => configReference(schemas),
   "metrics.md": metricReference,

@@ -22,7 +22,7 @@ beforeAll(async () => {
 });
 afterAll(() => box.remove());
 
-/** One complaint: a line of plain words, no trace of the program's inside. */
+/** One message: a single line without a stack or other internals of the program. */
 function expectOneMessage({ code, said }: { code: unknown; said: string }, expected: RegExp): void {
   expect(said).toMatch(expected);
   expect(said).not.toMatch(/\n\s+at |internal:|undefined|\[object|bug in trainyard|\bNaN\b/);
@@ -33,7 +33,7 @@ function expectOneMessage({ code, said }: { code: unknown; said: string }, expec
 
 type Case = { readonly what: string; readonly says: RegExp; make(): Promise<readonly string[]> };
 
-/** A case with a copy of the model that `damage` is done to. */
+/** A case with a copy of the model that `damage` changes. */
 function model(what: string, says: RegExp, damage: (folder: string) => Promise<unknown>): Case {
   const make = async () => {
     const folder = await box.copyModel(what.replaceAll(/\W/g, "-"));
@@ -52,7 +52,7 @@ function data(what: string, says: RegExp, name: string, text: string, ...keys: r
   return { what, says, make };
 }
 
-/** A case that is a matter of keys alone. */
+/** A case that only needs keys. */
 const keys = (what: string, says: RegExp, ...given: readonly string[]): Case => ({
   what,
   says,
@@ -73,7 +73,7 @@ async function patchBytes(path: string, at: number, text: string): Promise<void>
   await file.close();
 }
 
-/** Two shards by their index, of which only the first is there. */
+/** An index of two shards, of which only the first exists. */
 async function loseShard(folder: string): Promise<void> {
   const names = [...(await openWeights(folder)).tensors.keys()];
   const [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
@@ -270,7 +270,7 @@ test.each(["webgpu", "cuda"])("%s trains, or is refused by its name where it is 
   const code = await child.ended;
   if (code === 0) return;
   expect(code).toBe(2);
-  expect(existsSync(box.path(device))).toBe(false); // a run that cannot begin leaves no folder
+  expect(existsSync(box.path(device))).toBe(false); // a run that cannot start leaves no folder
   // The native library prints lines of its own before ours.
   const ours = child.said.slice(child.said.indexOf("The device `"));
   expect(ours).toMatch(
@@ -278,13 +278,13 @@ test.each(["webgpu", "cuda"])("%s trains, or is refused by its name where it is 
   );
 });
 
-/** What a save that did not end well may not leave: temporary names, a lock. */
+/** What an interrupted save must not leave: temporary names, a lock. */
 async function unfinished(run: string): Promise<string[]> {
   return (await readdir(box.path(run))).filter((name) => name.startsWith(".") || name === "run.lock");
 }
 
 describe("a disk that is full while saving", () => {
-  /** The save of step 3 is refused; step 2 is as it was, and with room again the run ends like an unbroken one. */
+  /** The save of step 3 is refused; step 2 is unchanged, and with room again the run ends like an uninterrupted one. */
   async function expectIntact(
     run: string,
     says: RegExp,
@@ -339,7 +339,7 @@ describe("a disk that is full while saving", () => {
   );
 });
 
-/** A shell that runs its arguments with a limit on the size of any file; a write past it is refused, not deadly. */
+/** A shell that runs its arguments with a limit on the size of any file; a write past it gives an error and does not end the program. */
 const limitFiles = (bytes: number): readonly string[] => [
   "sh",
   "-c",
@@ -347,7 +347,7 @@ const limitFiles = (bytes: number): readonly string[] => [
   "sh",
 ];
 
-/** Whether this process may mount: being root in a container is not enough. */
+/** Whether this process may mount a file system; being root in a container is not enough. */
 function canMount(): boolean {
   if (process.platform !== "linux" || process.getuid?.() !== 0) return false;
   const probe = join(tmpdir(), `trainyard-mount-${process.pid}`);

@@ -1,4 +1,4 @@
-/** What a user waits for before anything is computed: help, and the reading of a config. Best of five, for other work goes on. */
+/** What a user waits for before anything is computed: help, and the reading of a config. The best of five, since other programs may slow one. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -27,9 +27,9 @@ async function bestOfFive(work: () => unknown): Promise<number> {
   return best;
 }
 
-describe("help is there within 300 ms", () => {
+describe("help is shown within 300 ms", () => {
   const verbs = [...help().stdout.matchAll(/^ {2}([a-z]+) {2,}/gm)].map(([, verb = ""]) => verb);
-  test("for the program, which names its verbs", async () => {
+  test("for the program, which lists its verbs", async () => {
     expect(verbs).toContain("ppo");
     expect(await bestOfFive(() => help())).toBeLessThan(300);
   });

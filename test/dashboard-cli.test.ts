@@ -59,7 +59,11 @@ describe("a mistake is one message and exit code 2", () => {
     ["a folder without runs", () => ["empty"], /^empty is no run folder and holds none/],
     ["two folders", () => ["a", "b"], /^Both a and b are folders\./],
     ["a port in use", () => ["--port", port()], /another program listens on port \d+ already\. Choose another/],
-    ["a port that is none", () => ["--port", "70000"], /`--port` is 70000; ports go up to 65535/],
+    [
+      "a port that is none",
+      () => ["--port", "70000"],
+      /`--port` is "70000"; it should be a whole number from 0 to 65535/,
+    ],
     ["a host that is not this machine's", () => ["--port", "0", "--host", "203.0.113.7"], /has no such address/],
     ["an unknown option", () => ["--prot", "1"], /`--prot` is no option\. Did you mean --port\?/],
   ];

@@ -1,5 +1,5 @@
 /**
- * `trainyard data` from the outside: files that are verl's, rows on a screen, and findings that are training's own words.
+ * `trainyard data` as a user sees it: files equal to verl's, rows on a screen, and findings in the messages of training.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -99,7 +99,7 @@ for ours, theirs in zip(sys.argv[1::2], sys.argv[2::2]):
     },
   );
 
-  test("validate finds nothing to complain about in it", async () => {
+  test("validate finds no error and no warning in it", async () => {
     const { code, out } = await data(["validate", box.path("gsm8k", "test.parquet"), "data.train_batch_size=256"]);
     expect(out).toMatch(/1319 rows, checked for `trainyard ppo`[\s\S]*`trainyard ppo` would take these rows\.\n$/);
     expect(out).not.toMatch(/error|warning/);
@@ -111,7 +111,7 @@ describe("preparing", () => {
   const questions = [1, 2, 3].map((i) => ({ question: `${i}+${i}?`, answer: `Add.\n#### ${i * 1000},${i}` }));
   const lines = (rows: readonly object[]) => rows.map((row) => `${JSON.stringify(row)}\n`).join("");
 
-  test("takes jsonl, json, gzipped and parquet files for the same", async () => {
+  test("gives the same for jsonl, json, gzipped and parquet files", async () => {
     const { gzipSync } = await import("node:zlib");
     const files = {
       "a/train.jsonl": Buffer.from(lines(questions)),
@@ -206,9 +206,9 @@ describe("preparing", () => {
       says: /nowhere does not exist\./,
       args: ["gsm8k", "--local_dataset_path", "nowhere"],
     },
-    { what: "a name with a slip", says: /`gsm9k` is no dataset .* Did you mean gsm8k\?/, args: ["gsm9k"] },
+    { what: "a misspelt name", says: /`gsm9k` is no dataset .* Did you mean gsm8k\?/, args: ["gsm9k"] },
     { what: "a file instead of a name", says: /Write trainyard data show rows\.parquet/, args: ["rows.parquet"] },
-    { what: "a split where there is none", says: /gsm8k has one form only/, args: ["gsm8k", "--split", "rm"] },
+    { what: "a split of a dataset that has none", says: /gsm8k has one form only/, args: ["gsm8k", "--split", "rm"] },
     {
       what: "an unknown form",
       says: /`--split` is dpo; it should be one of sft, rm, rl\./,
@@ -238,7 +238,7 @@ describe("preparing", () => {
     expect(await checksums(box.path("again"))).toEqual(before);
   });
 
-  test("raw rows are never written over, nor are rows of an earlier run taken for raw ones", async () => {
+  test("raw rows are never overwritten, and rows of an earlier run are not read as raw ones", async () => {
     await mkdir(box.path("same"), { recursive: true });
     const raw = await box.writeLines("same/train.jsonl", questions);
     const below = ["gsm8k", "--local_dataset_path", box.path("same"), "--local_save_dir", box.path("same", "made")];
@@ -274,7 +274,7 @@ describe("show", () => {
     { prompt: "a text", list: [], deep: null },
   ];
 
-  test("no character of a file can command the terminal, and no line is wider than it", async () => {
+  test("no character of a file can control the terminal, and no line is wider than it", async () => {
     const file = await box.writeLines("hostile.jsonl", rows);
     const { out, code } = await data(["show", file]);
     expect(code).toBe(0);
@@ -283,7 +283,7 @@ describe("show", () => {
     for (const line of lines) expect(textWidth(line)).toBeLessThanOrEqual(80);
   });
 
-  test("a conversation stands turn by turn, and what is cut is counted", async () => {
+  test("a conversation is shown turn by turn, and what is cut is counted", async () => {
     const long = Array.from({ length: 400 }, (_, i) => `word${i}`).join(" ");
     const file = await box.writeLines("long.jsonl", [
       {
@@ -306,7 +306,7 @@ describe("show", () => {
     expect(Math.abs(left - missing.length)).toBeLessThan(40);
   });
 
-  test("--from and --rows choose the rows, by the numbers that messages use", async () => {
+  test("--from and --rows choose the rows, by the numbers of the messages", async () => {
     const file = box.path("many.parquet");
     await writeRows(
       file,
@@ -380,7 +380,7 @@ describe("validate", () => {
       code: 0,
     },
     {
-      what: "a prompt that is none",
+      what: "a prompt that is null",
       rows: [rl("a", "1"), rl(null, "1")],
       finds: [/^error: 1 of 2 rows \(2\): column `prompt`: expected a chat/m],
       code: 2,
@@ -398,7 +398,7 @@ describe("validate", () => {
       code: 0,
     },
     {
-      what: "tests of a program that are none",
+      what: "tests of a program that are not JSON",
       rows: [rl("a", "x", { data_source: "apps" })],
       finds: [/^error: .*which is not JSON/m],
       code: 2,
@@ -435,7 +435,7 @@ describe("validate", () => {
       code: 0,
     },
     {
-      what: "a message that is none",
+      what: "a message without a role",
       rows: [{ messages: [{ content: "?" }] }],
       finds: [/^error: .*column `messages\[0\]\.role`: expected a role/m],
       code: 2,
@@ -461,7 +461,7 @@ describe("validate", () => {
     },
     { what: "sound pairs", rows: [{ prompt: "q", chosen: "a", rejected: "b" }], finds: [], code: 0 },
     {
-      what: "a prompt to generate from that is none",
+      what: "a prompt to generate from that is a number",
       rows: [{ prompt: 7 }],
       finds: [/^error: .*column `prompt`: expected a chat/m],
       code: 2,
@@ -480,7 +480,7 @@ describe("validate", () => {
     });
   }
 
-  test("what it calls an error is what training stops at, word for word", async () => {
+  test("an error has the message that training stops with, word for word", async () => {
     const plain = (text: string) => text.replaceAll(/\s+/g, " ");
     const bad = [
       { question: "1+1=?", answer: 2 },
@@ -503,7 +503,7 @@ describe("validate", () => {
     expect(existsSync(box.path("never"))).toBe(false);
   });
 
-  test("so is what it says of prompts to sample from", async () => {
+  test("an error in a prompt has the message that training stops with, word for word", async () => {
     const plain = (text: string) => text.replaceAll(/\s+/g, " ");
     const bad = [
       rl(null, "1"),
@@ -533,7 +533,7 @@ describe("validate", () => {
     const table: readonly (readonly [readonly string[], RegExp])[] = [
       [["validate"], /There is no file to check\./],
       [["validate", box.path("nowhere.jsonl")], /nowhere\.jsonl does not exist\. Check the path\./],
-      [["validate", file], /has the columns `a`, which do not tell what they are for\. Say it with --for/],
+      [["validate", file], /has the columns `a`, which do not show which verb they are for\. Name it with --for ppo/],
       [["validate", sound, "--for", "dpo"], /`--for` is "dpo"; it should be one of auto, ppo/],
       [["validate", sound, "data.max_promt_length=3"], /data\.max_promt_length.*data\.max_prompt_length/],
       [["validate", sound, "data.train_files=x"], /`data\.train_files` is not set here/],

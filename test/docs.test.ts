@@ -14,11 +14,12 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { parseArguments } from "../src/cli/arguments.ts";
 import { main } from "../src/cli/main.ts";
+import { loadSchemas } from "../src/cli/verbs.ts";
 import { parseOverride } from "../src/config/overrides.ts";
 import { find, onEngine } from "../src/config/schema.ts";
-import { schemas } from "../src/config/schemas.ts";
 import { Yard } from "./rl-yard.ts";
 
+const schemas = await loadSchemas();
 const root = fileURLToPath(new URL("..", import.meta.url));
 const read = (file: string): string => readFileSync(join(root, file), "utf8");
 const pages = ["README.md", "examples/README.md", ...globSync("docs/**/*.md", { cwd: root })].map((file) =>

@@ -1,6 +1,6 @@
 /**
- * Every example takes two steps as its header says, in a process of its own: the program starts, learns, and saves. What
- * they reach is in their headers, and takes minutes.
+ * Every example takes two steps with the command of its header, in a process of its own: the program starts, trains and
+ * saves. The results that the headers name take minutes, and are not checked here.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -14,7 +14,7 @@ const root = join(import.meta.dirname, "..");
 const out = mkdtempSync(join(tmpdir(), "trainyard-examples-"));
 afterAll(() => rmSync(out, { recursive: true, force: true }));
 
-/** Files of a folder below examples/, by their names from the root. */
+/** Files of a folder below examples/, as paths from the root. */
 const filesIn = (folder: string, ending: string): string[] =>
   readdirSync(join(root, folder))
     .filter((name) => name.endsWith(ending))
@@ -48,7 +48,7 @@ const model = `${quickstart}/model`;
 const prompts = [`data.train_files=${quickstart}/train.jsonl`, `data.val_files=${quickstart}/test.jsonl`];
 const small = ["data.train_batch_size=32", "actor_rollout_ref.actor.ppo_mini_batch_size=16", "data.val_max_samples=8"];
 
-/** What an example is given where it asks for more than the repository holds, or for minutes. */
+/** Keys for examples that need more than the repository holds, or that take minutes. */
 const needs: Readonly<Record<string, readonly string[]>> = {
   "examples/grpo-addition.ts": [`actor_rollout_ref.model.path=${model}`, ...prompts, ...small],
   "examples/rloo-addition.ts": [`actor_rollout_ref.model.path=${model}`, ...prompts, ...small],
@@ -61,7 +61,7 @@ const needs: Readonly<Record<string, readonly string[]>> = {
     "critic.ppo_mini_batch_size=16",
   ],
 };
-/** Run by the script that makes what it reads. */
+/** Run by the script that makes the files it reads. */
 const ofScripts = ["examples/recipes/model-reward.ts"];
 
 /** The metrics of a run, the last checkpoint of which is at its last step. */
@@ -96,7 +96,7 @@ describe.skipIf(!hasBash)("a script (skipped where there is no bash)", () => {
     "examples/recipes/reward-model-then-ppo.sh": ["reward", "ppo"],
   };
 
-  test("is there for each of those that are told of", () => expect(scripts.sort()).toEqual(Object.keys(made).sort()));
+  test("exists for each run that is expected", () => expect(scripts.sort()).toEqual(Object.keys(made).sort()));
 
   test.each(scripts)("takes two steps of each of its runs: %s", { timeout: 240_000 }, async (file) => {
     const folder = join(out, file);
@@ -107,7 +107,7 @@ describe.skipIf(!hasBash)("a script (skipped where there is no bash)", () => {
 });
 
 describe("the table of examples", () => {
-  test("names every one of them, and nothing else", () => {
+  test("lists every example, and nothing else", () => {
     const table = text("examples/README.md");
     const named = [...table.matchAll(/^\| \[`?([^`\]]+)`?\]\(([^)]+)\)/gm)].map(([, , target]) => target!);
     const there = [...configs, ...scripts, "examples/loop.ts", ...filesIn("examples/e2e", ".sh")]

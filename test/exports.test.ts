@@ -52,8 +52,8 @@ const wiredInNext: Readonly<Record<string, string>> = {
 
 /** What tests compare the program with; it stands beside what it describes. */
 const oracles: Readonly<Record<string, string>> = {
+  "src/config/schema.ts allKeys": "every key that a schema knows; tests ask what becomes of each",
   "src/runtime/interpreter.ts interpret": "every op is run by it and by onnxruntime",
-  "src/runtime/interpreter.ts Value": "what it computes with",
 };
 
 /** For the merge: what is found in rooms that others are changing. Empty afterwards. */

@@ -1,4 +1,4 @@
-/** `trainyard generate` as a whole: from the command line to the file, against a server of the tests. */
+/** `trainyard generate` as a whole: from the command line to the file, with a server of the tests. */
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { appendFile, readFile, writeFile } from "node:fs/promises";
@@ -66,7 +66,7 @@ describe("the output", () => {
     });
   }
 
-  test("does not depend on how many rows are worked on at a time, and no more are", async () => {
+  test("does not depend on how many rows are sampled at a time, and no more are", async () => {
     const input = await sandbox.writeLines("batches.jsonl", rowsOf(20));
     const files: string[] = [];
     for (const size of [1, 3, 50]) {
@@ -91,7 +91,7 @@ describe("the output", () => {
 });
 
 describe("a run that is stopped", () => {
-  test("by kill -9, again and again, ends with the file of an unbroken one and answers no row twice", async () => {
+  test("by kill -9, several times, ends with the file of an uninterrupted one and samples no finished row again", async () => {
     const input = await sandbox.writeLines("killed.jsonl", rowsOf(60));
     const [broken, whole] = [sandbox.path("broken.jsonl"), sandbox.path("whole.jsonl")];
     const server = await serve({ delayMs: 40 });
@@ -109,7 +109,7 @@ describe("a run that is stopped", () => {
       if (code === 0) expect(child.said).toMatch(/Going on: \d+ of 60 rows are done/);
     }
     expect(kills).toBeGreaterThanOrEqual(2);
-    // Only rows that were under way when a kill came were asked twice.
+    // Only rows that were being sampled at the moment of a kill were sampled twice.
     expect(server.requests.length).toBeLessThanOrEqual(60 + 4 * kills);
     const quick = await serve();
     await sandbox.command(...args(quick, input, whole, ...sizes));
@@ -133,7 +133,7 @@ describe("a run that is stopped", () => {
     expect(await responsesOf(output)).toHaveLength(40);
   });
 
-  test("in the middle of a line loses that line alone", async () => {
+  test("in the middle of a line loses only that line", async () => {
     const input = await sandbox.writeLines("torn.jsonl", rowsOf(6));
     const output = sandbox.path("torn-out.jsonl");
     const refuse: FakeOptions["disturb"] = ({ messages }) =>
@@ -173,7 +173,7 @@ describe("a run that is stopped", () => {
     expect(server.requests).toHaveLength(5);
   });
 
-  test("is not mixed with one of other settings or other rows", async () => {
+  test("is not mixed with a run of other settings or other rows", async () => {
     const input = await sandbox.writeLines("mixed.jsonl", rowsOf(5));
     const output = sandbox.path("mixed-out.jsonl");
     const stop: FakeOptions["disturb"] = (_, count) => (count > 3 ? (response) => json(response, 400, "no") : null);
@@ -201,7 +201,7 @@ describe("a model in this process", () => {
     ...overrides,
   ];
 
-  test("that is killed on the way ends with the file of an unbroken run, however many rows run together", async () => {
+  test("that is killed and started again ends with the file of an uninterrupted run, however many rows are sampled together", async () => {
     const input = await sandbox.writeLines("local.jsonl", rowsOf(24));
     const [broken, whole] = [sandbox.path("local-broken.jsonl"), sandbox.path("local-whole.jsonl")];
     const child = new Child([process.execPath, launcher, ...keys(input, broken, "data.batch_size=3")], sandbox.root);

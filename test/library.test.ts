@@ -1,4 +1,4 @@
-/** The library as a program uses it: a model that answers, measures and learns, and the verbs as functions. */
+/** The library as a program uses it: a model that samples, computes log-probs and is trained, and the verbs as functions. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -25,7 +25,7 @@ describe("a loaded model", () => {
   });
   afterAll(() => model.close());
 
-  test("gives its samples the log-probs that it gives their tokens", async () => {
+  test("computes for the tokens of its samples the log-probs that they were sampled with", async () => {
     const { samples } = await model.generate(question, { n: 4, seed: 3, temperature: 1.5, maxNewTokens: 6 });
     const pairs = samples.map(({ ids }) => ({ prompt: question, response: ids }));
     const logprobs = await model.logprobs(pairs, { temperature: 1.5 });
@@ -35,7 +35,7 @@ describe("a loaded model", () => {
     }
   });
 
-  test("answers a text as it answers a chat of that one message, and a prompt in its template's words", async () => {
+  test("answers a text like a chat of that one message, and like a prompt with the template applied", async () => {
     const greedy = { temperature: 0, maxNewTokens: 6 };
     const answer = await model.chat(question, greedy);
     expect(answer).toBe("46");
@@ -45,7 +45,7 @@ describe("a loaded model", () => {
     expect(promptIds).toEqual((await model.generate(question, greedy)).promptIds);
   });
 
-  test("measures a text as its tokens", async () => {
+  test("gives a text the log-probs of its tokens", async () => {
     const ids = [...model.tokenizer.encode("46")];
     const [text, tokens] = await model.logprobs([
       { prompt: question, response: "46" },
@@ -55,7 +55,7 @@ describe("a loaded model", () => {
     await expect(model.logprobs([{ prompt: question, response: "" }])).rejects.toThrow(/response "" has no tokens/);
   });
 
-  test("learns from a loss, and what it learnt is in the folder it is saved to", async () => {
+  test("is trained with a loss, and the folder that it is saved to has the new weights", async () => {
     const likelier: TokenLoss = {
       key: "likelier",
       heads: ["logprobs"],
@@ -99,7 +99,7 @@ describe("a verb as a function", () => {
     expect(metrics[0]!.data["critic/score/mean"]).toBeGreaterThan(0.5);
   });
 
-  test("refuses a key that is not there, with the nearest", async () => {
+  test("refuses an unknown key, with the nearest", async () => {
     // Safe: the compiler would refuse it too, and what is tested is the message at run time.
     const wrong = { ...config, trainer: { ...config.trainer, total_training_step: 2 } } as typeof config;
     await expect(trainRl(wrong)).rejects.toThrow(UserError);

@@ -151,7 +151,7 @@ describe("the command", () => {
     for await (const { choices } of stream) end = choices[0]?.finish_reason ?? end;
     expect(end).toBe("length");
     expect(await ended).toBe(0);
-    expect(said()).toMatch(/Stopping: requests under way are finished first/);
+    expect(said()).toMatch(/Stopping: open requests are finished first/);
   });
 
   test("ends at once on a second Ctrl-C", async () => {
@@ -171,7 +171,7 @@ describe("the command", () => {
     [[], /There is no model to serve/],
     [["a", "b"], /Both a and b are models/],
     [["./nowhere"], /There is no folder "\.\/nowhere"/],
-    [["MODEL", "--port", "70000"], /ports go up to 65535/],
+    [["MODEL", "--port", "70000"], /it should be a whole number from 0 to 65535/],
     [["MODEL", "--max-model-len", "999999"], /`--max-model-len` is 999999, and the model's context is 256/],
     [["MODEL", "--chat-template", "nowhere.jinja"], /nowhere\.jinja \(`--chat-template`\) cannot be read/],
     [["MODEL", "--port", "TAKEN"], /another program listens on port \d+ already/],

@@ -1,8 +1,8 @@
 /**
- * `node examples/e2e/make-tiny-model.ts FOLDER`: everything that a run needs, made on the spot.
+ * `node examples/e2e/make-tiny-model.ts FOLDER`: makes everything that a run needs.
  *
  * FOLDER gets `model` (two layers with random weights that read digits), `reward-model` (the same with one label),
- * `train.jsonl` and `test.jsonl` (sums of two digits). The same files every time.
+ * `train.jsonl` and `test.jsonl` (sums of two digits). The files are the same every time.
  */
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -40,9 +40,11 @@ const tokenizer = {
   decoder: { type: "Fuse" },
   model: { type: "WordLevel", vocab: Object.fromEntries(tokens.map((token, id) => [token, id])), unk_token: "<pad>" },
 };
-// A reward model reads chats; its template says them one after the other.
+// A reward model reads chats; its template joins the messages.
 const settings = {
-  ...{ tokenizer_class: "PreTrainedTokenizerFast", eos_token: "<end>", pad_token: "<pad>" },
+  tokenizer_class: "PreTrainedTokenizerFast",
+  eos_token: "<end>",
+  pad_token: "<pad>",
   chat_template: "{% for message in messages %}{{ message.content }}{% endfor %}",
 };
 
@@ -53,7 +55,7 @@ async function writeModel(folder: string, raw: Readonly<Record<string, unknown>>
   await writeFile(join(folder, "tokenizer_config.json"), JSON.stringify(settings));
 }
 
-/** The sums of two digits whose places are `from` to `to` of the hundred. */
+/** The sums of two digits from number `from` up to `to` of the hundred. */
 function sums(from: number, to: number): string {
   const rows = Array.from({ length: to - from }, (_, i) => {
     const [a, b] = [Math.floor((from + i) / 10), (from + i) % 10];

@@ -1,6 +1,6 @@
 /**
- * `node examples/e2e/metric.ts RUN NAME is|below|above NUMBER`: whether a metric is as it should be at every step of a
- * run. Prints its values; exit code 1 where one is not, or where there is none.
+ * `node examples/e2e/metric.ts RUN NAME is|below|above NUMBER`: checks a metric at every step of a run. Prints its
+ * values; the exit code is 1 where one of them is wrong, or where there is none.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// PPO teaches a model of 0.8M weights to carry: it has learnt to add from homework that mostly forgets to.
+// PPO on two-digit sums: a model of 0.8M parameters, fine-tuned on sums that mostly forget to carry, learns to carry.
 //
 //   npx trainyard ppo examples/quickstart/ppo.ts                                    the whole run, as npm start does it
 //   npx trainyard ppo examples/quickstart/ppo.ts trainer.total_training_steps=2     a smoke test

@@ -1,5 +1,5 @@
-// The control of ppo.ts: the same rewards, but each given to another response than the one that earned it. Nothing can be
-// learnt from them, so accuracy must not rise; where it does, the gain of the other run proves nothing.
+// The control of ppo.ts: the same rewards, but each is given to another response than the one that earned it. Nothing can
+// be learnt from them, so the accuracy must not rise. If it did, the gain of the other run would prove nothing.
 //
 //   npx trainyard ppo examples/quickstart/shuffled.ts                                    the whole run
 //   npx trainyard ppo examples/quickstart/shuffled.ts trainer.total_training_steps=2     a smoke test
@@ -8,7 +8,7 @@
 import { defineConfig } from "trainyard";
 import ppo from "./ppo.ts";
 
-/** What responses up to now have earned. */
+/** The rewards that responses have earned so far. */
 const earned: boolean[] = [];
 
 export default defineConfig({

@@ -1,4 +1,4 @@
-// CISPO (arXiv:2506.13585): the weight of a token is clipped, never its gradient, so that rare tokens go on teaching.
+// CISPO (arXiv:2506.13585): the weight of a token is clipped, never its gradient, so that rare tokens keep their gradient.
 //
 //   npx trainyard ppo examples/recipes/cispo.ts
 //

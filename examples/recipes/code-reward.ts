@@ -1,4 +1,4 @@
-// GRPO with a sandbox: an answer is a JavaScript expression of any kind, which is run, and right if it prints the sum.
+// GRPO with a sandbox: an answer is any JavaScript expression; it is run, and is right if it prints the sum.
 //
 //   npx trainyard ppo examples/recipes/code-reward.ts
 //

@@ -1,5 +1,5 @@
-// DAPO (arXiv:2503.14476): GRPO that clips higher than lower, replaces groups whose answers all earn the same, takes
-// points off answers that come near the limit, and weighs tokens rather than answers.
+// DAPO (arXiv:2503.14476): GRPO with a higher upper clip range. It replaces groups whose answers all have the same reward,
+// lowers the reward of answers near the length limit, and averages the loss over tokens instead of answers.
 //
 //   npx trainyard ppo examples/recipes/dapo.ts
 //

@@ -1,5 +1,5 @@
-// GRPO (arXiv:2402.03300) on the sums of the quickstart: an answer is worth what it earns above its group, and no critic
-// is needed. The recipes beside it change little more than a name.
+// GRPO (arXiv:2402.03300) on the sums of the quickstart: the advantage of an answer is its reward compared
+// with those of its group, and no critic is needed. The other recipes here change little more than a name.
 //
 //   npx trainyard ppo examples/recipes/grpo.ts
 //

@@ -1,5 +1,5 @@
-// GSPO (arXiv:2507.18071): one ratio an answer, the geometric mean of its tokens', clipped to a range that is narrow
-// because a mean moves little.
+// GSPO (arXiv:2507.18071): one ratio per answer, the geometric mean of the ratios of its tokens. A mean changes little, so
+// the clip range is narrow.
 //
 //   npx trainyard ppo examples/recipes/gspo.ts
 //

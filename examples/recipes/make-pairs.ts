@@ -3,8 +3,8 @@
  *
  *   npx node examples/recipes/make-pairs.ts FOLDER
  *
- * The mistakes are of many kinds, drawn at random: what the pairs do not show, or show with a pattern, the reward model
- * does not learn, and PPO finds it. Sums that are kept for validation are left out.
+ * The mistakes are of many kinds, chosen at random. A mistake that the pairs do not show, or show with a pattern, would get
+ * a high reward, and PPO would find it. Sums for validation are left out.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,18 +12,18 @@ import { join } from "node:path";
 const folder = process.argv[2] ?? "checkpoints/recipes/preferences";
 const test = readFileSync(join(import.meta.dirname, "../quickstart/test.jsonl"), "utf8");
 
-/** A whole number below `end`; the same ones in every run. */
+/** A random whole number below `end`; every run gives the same numbers. */
 let state = 1;
 function draw(end: number): number {
   state = (state * 48271) % 2147483647;
   return state % end;
 }
 
-/** Column by column, without a carry. */
+/** The sum without a carry. */
 const withoutCarry = (a: number, b: number): number =>
   ((Math.floor(a / 10) + Math.floor(b / 10)) % 10) * 10 + ((a + b) % 10);
 
-/** Ways to get a sum wrong; some give the sum itself, which is no mistake. */
+/** Ways to get a sum wrong; where one gives the right sum, it is not used. */
 const mistakes: readonly ((a: number, b: number) => number)[] = [
   withoutCarry,
   (a, b) => a + b + 10, // a carry too many

@@ -1,5 +1,5 @@
-// PPO with a reward model: a classifier that has learnt from pairs which answer is preferred. The run is never told
-// which sums are right.
+// PPO with a reward model: a classifier that was trained on pairs of answers. The run does not know which sums are
+// right.
 //
 //   examples/recipes/reward-model-then-ppo.sh              makes the reward model, then runs this file
 //   npx trainyard ppo examples/recipes/model-reward.ts     with the reward model that it made

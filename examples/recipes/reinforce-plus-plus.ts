@@ -1,4 +1,4 @@
-// REINFORCE++ (arXiv:2501.03262): one answer a prompt, compared with the whole batch. The cost of straying from the
+// REINFORCE++ (arXiv:2501.03262): one answer per prompt, compared with the whole batch. The KL penalty against the
 // reference is part of each token's reward.
 //
 //   npx trainyard ppo examples/recipes/reinforce-plus-plus.ts

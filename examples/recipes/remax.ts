@@ -1,4 +1,4 @@
-// ReMax (arXiv:2310.10505): an answer is compared with the likeliest one, which is sampled and scored beside it.
+// ReMax (arXiv:2310.10505): an answer is compared with the greedy answer, which is sampled and scored too.
 //
 //   npx trainyard ppo examples/recipes/remax.ts
 //

@@ -1,4 +1,4 @@
-// RLOO (arXiv:2402.14740): an answer is compared with the mean of the others of its group, and advantages keep their size.
+// RLOO (arXiv:2402.14740): an answer is compared with the mean of the others in its group; advantages are not normalized.
 //
 //   npx trainyard ppo examples/recipes/rloo.ts
 //

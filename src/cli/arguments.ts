@@ -1,13 +1,13 @@
 /**
  * The arguments after a verb, as Hydra takes them: overrides, a config file, `--config-path`, `--config-name`, options.
  *
- * `--a.b c` and `--a.b=c` are overrides too. Everything else that begins with a dash must be an option known here.
+ * `--a.b c` and `--a.b=c` are overrides too. Everything else that begins with a dash must be an option listed here.
  */
 import { isConfigFile } from "../config/file.ts";
 import { type Entry, parseOverride } from "../config/overrides.ts";
 import { nearest, UserError } from "../util/errors.ts";
 
-/** A verb's arguments, sorted. */
+/** The arguments of a verb by their kind. */
 export type Arguments = {
   readonly overrides: readonly Entry[];
   readonly file?: string;
@@ -27,7 +27,7 @@ const shortNames: Readonly<Record<string, string>> = {
   "-c": "--cfg",
 };
 
-/** Sort the arguments of a verb; throws a `UserError` for what cannot be one. */
+/** Read the arguments of a verb that takes a config; a `UserError` names one that cannot be read. */
 export function parseArguments(args: readonly string[]): Arguments {
   const draft: Draft = { overrides: [], isHelp: false, isDryRun: false };
   const queue = [...args];
@@ -73,7 +73,7 @@ function readOption(draft: Draft, argument: string, queue: string[]): void {
 /** Hydra's `--cfg job` prints the config, as `--dry-run` does. */
 function readCfg(draft: Draft, what: string): void {
   if (what !== "job")
-    throw new UserError(`\`--cfg ${what}\` is not there; --cfg job and --dry-run print the resolved config.`);
+    throw new UserError(`\`--cfg ${what}\` does not exist here; --cfg job and --dry-run print the resolved config.`);
   draft.isDryRun = true;
 }
 

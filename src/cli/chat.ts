@@ -1,69 +1,77 @@
 /**
  * `trainyard chat MODEL`: a conversation in the terminal, or one question per line from a pipe.
  *
- * Answers go to stdout, everything else to stderr. Ctrl-C ends the answer that is being given; where none is, it ends the
- * program with 130.
+ * Answers go to stdout, everything else to stderr. Ctrl-C stops the answer that is being shown; where there is none, it ends
+ * the program with 130.
  */
 import { createInterface, type Interface } from "node:readline/promises";
 import { Writable } from "node:stream";
-import { parseArgs } from "node:util";
+import type { TrainContext } from "../train/context.ts";
 import type { Responder } from "../train/generate/responder.ts";
-import { messageOf, UserError } from "../util/errors.ts";
+import { UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
-import type { Call } from "./call.ts";
-import { Conversation, type Screen } from "./conversation.ts";
+import { Conversation, type ConversationOptions, type Screen } from "./conversation.ts";
+import { flagVerb } from "./flag-verb.ts";
+import type { FlagValues } from "./flags.ts";
+import type { Call } from "./verb.ts";
 
-const help = `trainyard chat: talk to a model.
+const flags = {
+  system: { kind: "text", value: "TEXT", mayBeEmpty: true, doc: "system prompt" },
+  temperature: { kind: "number", least: 0, fallback: 0.7, doc: "0 takes the likeliest token" },
+  "top-p": { kind: "number", most: 1, fallback: 0.95, doc: "sample from the likeliest tokens of this probability" },
+  "top-k": { kind: "count", least: -1, fallback: -1, doc: "sample from this many of the likeliest tokens; -1 for all" },
+  "min-p": {
+    kind: "number",
+    least: 0,
+    most: 1,
+    fallback: 0,
+    doc: "leave out tokens less likely than this share of the likeliest",
+  },
+  "repetition-penalty": { kind: "number", least: 0.01, fallback: 1, doc: "above 1, repeat less" },
+  "max-tokens": { kind: "count", least: 1, fallback: 1024, doc: "longest answer" },
+  seed: { kind: "count", least: 0, doc: "the same seed and questions give the same answers" },
+  url: { kind: "text", value: "URL", doc: "an OpenAI-compatible server; OPENAI_API_KEY is its key" },
+  device: { kind: "choice", of: ["cpu", "webgpu", "cuda"], doc: "device to run on" },
+  threads: { kind: "count", least: 0, fallback: 0, doc: "threads of the cpu device; 0 for all cores" },
+} as const;
 
-Usage: trainyard chat MODEL [options]
+type Settings = FlagValues<typeof flags>;
 
-  trainyard chat models/tiny
-  trainyard chat Qwen/Qwen2.5-0.5B-Instruct --system "Answer in one sentence." --temperature 0
-  echo "What is the capital of France?" | trainyard chat models/tiny
-  trainyard chat --url http://127.0.0.1:8000/v1
+export const verb = flagVerb({
+  flags,
+  help,
+  async run({ flags: settings, words }, { env }) {
+    const [model = null, extra] = words;
+    if (extra !== undefined)
+      throw new UserError(`\`trainyard chat\` talks to one model, and ${words.join(" and ")} are several. Keep one.`);
+    if (model === null && settings.url === undefined)
+      throw new UserError("`trainyard chat` needs a model: trainyard chat MODEL, a Hugging Face folder or hub id.");
+    return chat(model, settings, env);
+  },
+});
 
-MODEL is a Hugging Face folder or hub id; with --url, the name of a model at that server.
-
-Options
-  --system TEXT             system prompt
-  --temperature N           0 takes the likeliest token (0.7)
-  --top-p N                 draw from the likeliest tokens of this probability (0.95)
-  --top-k N                 draw from so many of the likeliest tokens; -1 for all (-1)
-  --min-p N                 leave out tokens less likely than this share of the likeliest (0)
-  --repetition-penalty N    above 1, repeat less (1)
-  --max-tokens N            longest answer (1024)
-  --seed N                  the same seed and questions give the same answers
-  --url URL                 an OpenAI-compatible server; OPENAI_API_KEY is its key
-  --device cpu|webgpu|cuda  (cpu)
-  --threads N               threads of the cpu device; 0 for all cores (0)
-  --help                    this text
-
-In the conversation: /help, /reset, /system TEXT, /exit. Ctrl-C stops an answer; at the prompt it leaves.
-`;
-
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const settings = readArguments(args);
-  if (settings === null) {
-    process.stdout.write(help);
-    return 0;
-  }
+/** Hold the conversation; returns the exit code. */
+async function chat(model: string | null, settings: Settings, env: Call["env"]): Promise<number> {
   const session = new AbortController();
   let answer: AbortController | null = null;
   const interrupt = () => (answer ?? session).abort();
   process.on("SIGINT", interrupt);
   let responder: Responder | null = null;
   try {
-    responder = await openResponder(settings, { signal: session.signal, env });
-    const { system, sampling } = settings;
-    const conversation = new Conversation({ responder, screen, sampling, system });
+    responder = await openResponder(model, settings, { signal: session.signal, env });
+    const conversation = new Conversation({
+      responder,
+      screen,
+      sampling: samplingOf(settings),
+      system: settings.system,
+    });
     const isTerminal = process.stdin.isTTY === true;
     for await (const line of isTerminal ? typedLines(interrupt, session.signal) : pipedLines(session.signal)) {
       answer = new AbortController();
       try {
-        const turn = await conversation.take(line, AbortSignal.any([answer.signal, session.signal]));
-        if (turn === "exit") return 0;
-        if (turn === "stopped" && !isTerminal) return 130;
+        const outcome = await conversation.handle(line, AbortSignal.any([answer.signal, session.signal]));
+        if (outcome === "exit") return 0;
+        if (outcome === "stopped" && !isTerminal) return 130;
       } catch (error) {
         if (!isTerminal || !(error instanceof UserError)) throw error;
         screen.note(error.message);
@@ -86,98 +94,26 @@ const screen: Screen = {
   note: (line) => process.stderr.write(process.stderr.isTTY ? `\x1b[2m${line}\x1b[22m\n` : `${line}\n`),
 };
 
-type Settings = {
-  readonly model: string | null;
-  readonly url: string | null;
-  readonly system: string | undefined;
-  readonly device: "cpu" | "webgpu" | "cuda";
-  readonly threads: number;
-  readonly sampling: {
-    readonly maxNewTokens: number;
-    readonly temperature: number;
-    readonly topP: number;
-    readonly topK: number;
-    readonly minP: number;
-    readonly repetitionPenalty: number;
-    readonly seed?: number;
-  };
-};
-
-const text = { type: "string" } as const;
-const flags = {
-  system: text,
-  temperature: text,
-  "top-p": text,
-  "top-k": text,
-  "min-p": text,
-  "repetition-penalty": text,
-  "max-tokens": text,
-  seed: text,
-  url: text,
-  device: text,
-  threads: text,
-  help: { type: "boolean", short: "h" },
-} as const;
-
-/** Null asks for help. */
-function readArguments(args: readonly string[]): Settings | null {
-  const { values, positionals } = parseFlags(args);
-  if (values.help === true) return null;
-  const [model = null, ...more] = positionals;
-  if (more.length > 0)
-    throw new UserError(
-      `\`trainyard chat\` talks to one model, and ${positionals.join(" and ")} are several. Keep one.`,
-    );
-  const url = values.url ?? null;
-  if (model === null && url === null)
-    throw new UserError("`trainyard chat` needs a model: trainyard chat MODEL, a Hugging Face folder or hub id.");
-  const number = (
-    name: keyof typeof values & string,
-    fallback: number,
-    { min = 0, max = Number.POSITIVE_INFINITY, isWhole = false } = {},
-  ) => {
-    const written = values[name];
-    if (written === undefined) return fallback;
-    const value = typeof written === "string" && written.trim() !== "" ? Number(written) : Number.NaN;
-    if (value >= min && value <= max && (!isWhole || Number.isInteger(value))) return value;
-    const range = max === Number.POSITIVE_INFINITY ? `of at least ${min}` : `from ${min} to ${max}`;
-    throw new UserError(`\`--${name}\` is ${written}; it takes a ${isWhole ? "whole " : ""}number ${range}.`);
-  };
-  const { device = "cpu" } = values;
-  if (device !== "cpu" && device !== "webgpu" && device !== "cuda")
-    throw new UserError(`\`--device\` is ${device}; it takes cpu, webgpu or cuda.`);
+function samplingOf(settings: Settings): ConversationOptions["sampling"] {
+  const { seed } = settings;
   return {
-    model,
-    url,
-    system: values.system,
-    device,
-    threads: number("threads", 0, { isWhole: true }),
-    sampling: {
-      maxNewTokens: number("max-tokens", 1024, { min: 1, isWhole: true }),
-      temperature: number("temperature", 0.7),
-      topP: number("top-p", 0.95, { min: 1e-6, max: 1 }),
-      topK: number("top-k", -1, { min: -1, isWhole: true }),
-      minP: number("min-p", 0, { max: 1 }),
-      repetitionPenalty: number("repetition-penalty", 1, { min: 0.01 }),
-      ...(values.seed === undefined ? {} : { seed: number("seed", 0, { isWhole: true }) }),
-    },
+    maxNewTokens: settings["max-tokens"],
+    temperature: settings.temperature,
+    topP: settings["top-p"],
+    topK: settings["top-k"],
+    minP: settings["min-p"],
+    repetitionPenalty: settings["repetition-penalty"],
+    ...(seed === undefined ? {} : { seed }),
   };
 }
 
-function parseFlags(args: readonly string[]) {
-  try {
-    return parseArgs({ args: [...args], options: flags, allowPositionals: true });
-  } catch (error) {
-    const reason = messageOf(error).split(/\. To specify|\n/)[0];
-    throw new UserError(`${reason}. trainyard chat --help lists the options.`, { cause: error });
-  }
-}
-
-type Context = { readonly signal: AbortSignal; readonly env: Call["env"] };
-
-async function openResponder({ model, url, device, threads }: Settings, context: Context): Promise<Responder> {
+async function openResponder(
+  model: string | null,
+  { url, device, threads }: Settings,
+  context: TrainContext,
+): Promise<Responder> {
   const { chatResponder, tokenResponder } = await import("../train/generate/responder.ts");
-  if (url !== null) {
+  if (url !== undefined) {
     const { Remote } = await import("../rollout/remote.ts");
     const remote = await Remote.open(
       {
@@ -186,7 +122,7 @@ async function openResponder({ model, url, device, threads }: Settings, context:
         model,
         modelSetting: "MODEL",
         apiKey: context.env.OPENAI_API_KEY,
-        retryMs: 0, // half an answer has been shown by then; the user asks again
+        retryMs: 0, // half of an answer may have been shown; the user asks again
       },
       context.signal,
     );
@@ -220,8 +156,8 @@ async function* pipedLines(signal: AbortSignal): AsyncGenerator<string> {
 }
 
 /**
- * Lines typed at a prompt, with history and editing. The terminal is in raw mode, so Ctrl-C comes as a key; what is typed
- * while an answer is shown waits unseen for the prompt.
+ * Lines typed at a prompt, with history and editing. The terminal is in raw mode, so Ctrl-C comes as a key. What is typed
+ * while an answer is shown appears at the next prompt.
  */
 async function* typedLines(interrupt: () => void, signal: AbortSignal): AsyncGenerator<string> {
   let isShown = true;
@@ -255,15 +191,34 @@ async function* typedLines(interrupt: () => void, signal: AbortSignal): AsyncGen
   }
 }
 
-/** The next line, or null when there will be none. */
+/** The next line; null after the last one. */
 async function question(lines: Interface, signal: AbortSignal): Promise<string | null> {
   if (signal.aborted) return null;
   try {
     const line = lines.question("> ", { signal });
-    lines.write(null, { ctrl: true, name: "e" }); // what was typed meanwhile is shown; the cursor goes behind it
+    lines.write(null, { ctrl: true, name: "e" }); // shows what was typed meanwhile, with the cursor behind it
     return await line;
   } catch (error) {
     if (signal.aborted) return null;
     throw error;
   }
+}
+
+function help(options: string): string {
+  return `trainyard chat: talk to a model.
+
+Usage: trainyard chat MODEL [options]
+
+  trainyard chat models/tiny
+  trainyard chat Qwen/Qwen2.5-0.5B-Instruct --system "Answer in one sentence." --temperature 0
+  echo "What is the capital of France?" | trainyard chat models/tiny
+  trainyard chat --url http://127.0.0.1:8000/v1
+
+MODEL is a Hugging Face folder or hub id; with --url, the name of a model at that server.
+
+Options
+${options}
+
+In the conversation: /help, /reset, /system TEXT, /exit. Ctrl-C stops an answer; at the prompt it leaves.
+`;
 }

@@ -1,76 +1,43 @@
 /**
  * `trainyard completion bash|zsh|fish`: a script that completes verbs, options and config keys with Tab.
  *
- * The script holds every word, so that completing starts no program. Keys come from the schemas, options from the help
- * texts: what help names can be completed, and nothing else. Keys are completed part by part, and files after `=`.
+ * The script holds every word, so that completing starts no program. Each verb says which words can stand behind it.
+ * Keys are completed part by part, and files after `=`.
  */
 import { UserError, unknownName } from "../util/errors.ts";
-import type { Call } from "./call.ts";
+import { flagVerb } from "./flag-verb.ts";
+import { type Call, loadVerbs } from "./verb.ts";
 
-/** A verb as `main.ts` has it. */
-export type CompletedVerb = { readonly summary: string; load(): Promise<{ run(call: Call): Promise<number> }> };
-
-/** What can stand after a verb. */
+/** A verb, and what can stand behind it. */
 type Entry = { readonly verb: string; readonly summary: string; readonly words: readonly string[] };
 
 const shells: Readonly<Record<string, (entries: readonly Entry[]) => string>> = { bash, zsh, fish };
 
-/** Run the verb; returns the exit code. */
-export async function complete({ args }: Call, verbs: Readonly<Record<string, CompletedVerb>>): Promise<number> {
-  const [shell, extra] = args;
-  if (shell === "--help" || shell === "-h") {
-    process.stdout.write(help);
+export const verb = flagVerb({
+  flags: {},
+  help,
+  words: Object.keys(shells),
+  async run({ words: [shell, extra] }, call) {
+    const known = Object.keys(shells);
+    if (shell === undefined)
+      throw new UserError(`The name of the shell is missing. Write trainyard completion ${known.join("|")}.`);
+    if (extra !== undefined)
+      throw new UserError(`\`${extra}\` is one word too many. Write trainyard completion ${shell}.`);
+    const write = Object.hasOwn(shells, shell) ? shells[shell] : undefined;
+    if (write === undefined) throw unknownName("The shell", shell, known);
+    process.stdout.write(write(await entriesOf(call)));
     return 0;
-  }
-  const known = Object.keys(shells);
-  if (shell === undefined)
-    throw new UserError(`Which shell is missing. Write trainyard completion ${known.join("|")}.`);
-  if (extra !== undefined)
-    throw new UserError(`\`${extra}\` is one word too many. Write trainyard completion ${shell}.`);
-  const write = Object.hasOwn(shells, shell) ? shells[shell] : undefined;
-  if (write === undefined) throw unknownName("The shell", shell, known);
-  const entries: Entry[] = [];
-  for (const [verb, { summary, load }] of Object.entries(verbs)) {
-    const own = verb === "completion" ? known : [...(await keysOf(verb)), ...(await optionsOf(load))];
-    entries.push({ verb, summary, words: own });
-  }
-  entries.push({ verb: "help", summary: "the help of a verb", words: Object.keys(verbs) });
-  process.stdout.write(write(entries));
-  return 0;
-}
+  },
+});
 
-async function keysOf(verb: string): Promise<string[]> {
-  const [{ schemas }, { fieldsOf }] = await Promise.all([
-    import("../config/schemas.ts"),
-    import("../config/schema.ts"),
-  ]);
-  const schema = schemas.find((one) => one.verb === verb);
-  if (schema === undefined) return [];
-  const trees = [schema, ...Object.values(schema.engines ?? {})].map(({ fields }) => fields);
-  return trees.flatMap((tree) => [...fieldsOf(tree).keys()].map((key) => `${key}=`));
-}
-
-/** The options that begin a line of a verb's help. */
-async function optionsOf(load: CompletedVerb["load"]): Promise<string[]> {
-  const text = await printed(async () => (await load()).run({ args: ["--help"], env: {} }));
-  return [...new Set([...text.matchAll(/^ {2}(--[a-z][\w-]*)/gm)].map(([, option = ""]) => option))];
-}
-
-/** What `work` writes to stdout, which a verb's help does. */
-async function printed(work: () => Promise<unknown>): Promise<string> {
-  const { stdout } = process;
-  const { write } = stdout;
-  let text = "";
-  stdout.write = (chunk: string | Uint8Array) => {
-    text += chunk;
-    return true;
-  };
-  try {
-    await work();
-  } finally {
-    stdout.write = write;
-  }
-  return text;
+async function entriesOf({ verbs }: Call): Promise<Entry[]> {
+  const loaded = await loadVerbs(verbs);
+  const entries = loaded.map(([name, one]) => ({
+    verb: name,
+    summary: verbs[name]?.summary ?? "",
+    words: one.words(),
+  }));
+  return [...entries, { verb: "help", summary: "the help of a verb", words: Object.keys(verbs) }];
 }
 
 const names = (entries: readonly Entry[]): string =>
@@ -162,10 +129,11 @@ ${lines.join("\n")}
 `;
 }
 
-/** A text as all three shells read it; none of ours has a quote in it that would need more. */
+/** A text in quotes that all three shells read; a quote in it becomes a typographic one. */
 const quoted = (text: string): string => `'${text.replaceAll("'", "’")}'`;
 
-const help = `trainyard completion: complete verbs, options and config keys with Tab.
+function help(options: string): string {
+  return `trainyard completion: complete verbs, options and config keys with Tab.
 
 Usage: trainyard completion bash|zsh|fish
 
@@ -173,8 +141,9 @@ Usage: trainyard completion bash|zsh|fish
   trainyard completion zsh > "\${fpath[1]}/_trainyard"
   trainyard completion fish > ~/.config/fish/completions/trainyard.fish
 
-Or for one shell session: source <(trainyard completion bash). Make it anew after an update.
+Or for one shell session: source <(trainyard completion bash). Make it again after an update.
 
 Options
-  --help  this text
+${options}
 `;
+}

@@ -1,49 +1,89 @@
-/** A verb that is all config: arguments to a resolved config, help and dry run on the way, then the work. */
+/**
+ * A verb that takes a config: arguments to a resolved config, with help and dry run on the way, then the work.
+ *
+ * What differs between such verbs is the value that `configVerb` is given; the types of its config stay inside.
+ */
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { defaultFile, loadConfig, registerFrom } from "../config/file.ts";
 import { resolve } from "../config/resolve.ts";
-import { type Schema, withRegistered } from "../config/schema.ts";
+import { fieldsOf, type Schema, withRegistered } from "../config/schema.ts";
+import type { TrainContext } from "../train/context.ts";
 import { messageOf, UserError } from "../util/errors.ts";
-import type { Tree } from "../util/field.ts";
+import type { Input, Tree } from "../util/field.ts";
 import { info } from "../util/log.ts";
 import { type Arguments, parseArguments } from "./arguments.ts";
-import type { Call } from "./call.ts";
-import { verbHelp } from "./help.ts";
+import { optionsOf, verbHelp } from "./help.ts";
 import { withInterrupt } from "./interrupt.ts";
+import type { Call, RowCheck, Verb } from "./verb.ts";
 
-/** What a verb adds to its schema. */
-export type ConfigVerb<Config> = {
-  readonly summary: string;
+/** What such a verb is made of. */
+export type ConfigVerb<T extends Tree, Config> = {
+  readonly schema: Schema<T, Config>;
+  /** Commands to show in its help. */
   readonly examples: readonly string[];
-  work(config: Config, context: { readonly signal: AbortSignal; readonly env: Call["env"] }): Promise<void>;
+  /** Options of its own that take no value: their names, and what they do. */
+  readonly switches?: Readonly<Record<string, string>>;
+  /** How `trainyard data validate` checks rows for it. */
+  readonly rows?: RowCheck;
+  /** Say what a run would be: `--dry-run` calls it after it has printed the config. */
+  plan?(config: Config, context: TrainContext): Promise<void>;
+  /** The work; `switches` are those that were given. */
+  run(config: Config, context: TrainContext & { readonly switches: ReadonlySet<string> }): Promise<void>;
 };
 
-/** Run the verb; returns the exit code. */
-export async function runVerb<T extends Tree, Config>(
-  { args, env }: Call,
-  schema: Schema<T, Config>,
-  { summary, examples, work }: ConfigVerb<Config>,
+/** Make a verb of its parts. */
+export function configVerb<T extends Tree, Config>(definition: ConfigVerb<T, Config>): Verb<Input<T>> {
+  const { schema, rows = null, switches = {} } = definition;
+  return {
+    schema,
+    rows,
+    words: () => [...keysOf(schema), ...optionsOf(definition)],
+    run: (call) => runVerb(definition, withSwitches(call, Object.keys(switches))),
+  };
+}
+
+/** Every key of a schema as it is written before its value, those of other engines too. */
+function keysOf<T extends Tree, Config>({ fields, engines = {} }: Schema<T, Config>): string[] {
+  const trees: Tree[] = [fields, ...Object.values(engines).map((engine) => engine.fields)];
+  return trees.flatMap((tree) => [...fieldsOf(tree).keys()].map((key) => `${key}=`));
+}
+
+type SwitchedCall = Call & { readonly switches: ReadonlySet<string> };
+
+/** Take a verb's own switches out of its arguments. */
+function withSwitches(call: Call, names: readonly string[]): SwitchedCall {
+  const isSwitch = (argument: string) => names.some((name) => argument === `--${name}`);
+  return {
+    ...call,
+    args: call.args.filter((argument) => !isSwitch(argument)),
+    switches: new Set(call.args.filter(isSwitch).map((argument) => argument.slice(2))),
+  };
+}
+
+async function runVerb<T extends Tree, Config>(
+  definition: ConfigVerb<T, Config>,
+  { args, env, summary, switches }: SwitchedCall,
 ): Promise<number> {
   const parsed = parseArguments(args);
   if (parsed.isHelp) {
     await registerFrom({ ...parsed, folder: process.cwd() });
-    process.stdout.write(verbHelp(withRegistered(schema), summary, examples));
+    process.stdout.write(verbHelp({ ...definition, schema: withRegistered(definition.schema) }, summary));
     return 0;
   }
-  const { config, notices, file } = await read(parsed, schema, env).catch((error) => withTypes(parsed, error));
+  const { schema } = definition;
+  const { config, notices, file } = await read(parsed, schema, env).catch((error) => withTypeErrors(parsed, error));
 
   if (file !== undefined) info(`Config: ${file}`);
   for (const notice of notices) info(notice);
-  if (!parsed.isDryRun) return withInterrupt((signal) => work(config, { signal, env }));
+  if (!parsed.isDryRun) return withInterrupt((signal) => definition.run(config, { signal, env, switches }));
 
   const { stringify } = await import("yaml");
   process.stdout.write(stringify(config, { version: "1.1" })); // as config files are read
   if (!args.includes("--dry-run")) return 0; // Hydra's `--cfg job` prints the config alone
   return withInterrupt(async (signal) => {
     await checkTypes(parsed);
-    const { preview } = await import("./dry-run.ts");
-    await preview(schema.verb, config, { signal, env });
+    await definition.plan?.(config, { signal, env });
   });
 }
 
@@ -57,18 +97,19 @@ async function read<T extends Tree, Config>(
   return { ...resolved, file };
 }
 
-/** Add what the compiler says about a config file that could not be read or holds wrong values. */
-async function withTypes(parsed: Arguments, error: unknown): Promise<never> {
-  const said = error instanceof UserError ? await compilerSays(parsed) : "";
-  throw said === "" ? error : new UserError(`${said}\n${messageOf(error)}`, { cause: error });
+/** Throw the error again; before it, what the compiler says about a config file that holds wrong values. */
+async function withTypeErrors(parsed: Arguments, error: unknown): Promise<never> {
+  const found = error instanceof UserError ? await typeErrorsOf(parsed) : "";
+  throw found === "" ? error : new UserError(`${found}\n${messageOf(error)}`, { cause: error });
 }
 
 async function checkTypes(parsed: Arguments): Promise<void> {
-  const said = await compilerSays(parsed);
-  if (said !== "") throw new UserError(said);
+  const found = await typeErrorsOf(parsed);
+  if (found !== "") throw new UserError(found);
 }
 
-async function compilerSays(parsed: Arguments): Promise<string> {
+/** What the compiler says about the config file, if it is TypeScript; an empty text for nothing. */
+async function typeErrorsOf(parsed: Arguments): Promise<string> {
   const isDefault = parsed.configPath === undefined && parsed.configName === undefined;
   const file = parsed.file ?? (isDefault && existsSync(defaultFile) ? defaultFile : "");
   if (!/\.m?ts$/.test(file) || !existsSync(file)) return "";

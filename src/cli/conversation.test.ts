@@ -15,7 +15,7 @@ function echo({ room = 100, finishReason = "stop", onAsk }: EchoOptions = {}) {
       if (messages.length > room) throw new UserError(`the prompt has ${messages.length} tokens.`);
       return {
         tokens: messages.length,
-        async ask(options) {
+        async sample(options) {
           asked.push(messages);
           const text = `${messages.length} ${messages.at(-1)?.content}`;
           for (const piece of text.split(/(?<= )/)) {
@@ -48,15 +48,15 @@ function talk(responder: Responder, options: { system?: string; maxNewTokens?: n
   const screen = { answer: (text: string) => shown.push(text), note: (line: string) => notes.push(line) };
   const { system, maxNewTokens = 9 } = options;
   const conversation = new Conversation({ responder, screen, sampling: { maxNewTokens }, ...(system && { system }) });
-  const take = (line: string, signal = new AbortController().signal) => conversation.take(line, signal);
-  return { conversation, take, shown: () => shown.join(""), notes };
+  const say = (line: string, signal = new AbortController().signal) => conversation.handle(line, signal);
+  return { conversation, say, shown: () => shown.join(""), notes };
 }
 
 test("an answer is shown as it comes, to its end, and becomes part of the conversation", async () => {
   const responder = echo();
-  const { take, shown, notes } = talk(responder, { system: "Be brief." });
-  expect(await take("hello there")).toBe("answered");
-  expect(await take("  again ")).toBe("answered");
+  const { say, shown, notes } = talk(responder, { system: "Be brief." });
+  expect(await say("hello there")).toBe("answered");
+  expect(await say("  again ")).toBe("answered");
   expect(shown()).toBe("2 hello there!\n4 again!\n");
   expect(responder.asked.at(-1)).toEqual([
     { role: "system", content: "Be brief." },
@@ -69,52 +69,52 @@ test("an answer is shown as it comes, to its end, and becomes part of the conver
 
 describe("commands", () => {
   test("/reset forgets the conversation and keeps the system prompt, which /system sets", async () => {
-    const { take, conversation, notes } = talk(echo());
-    await take("/system Be kind.");
-    await take("hello");
-    expect(await take("/reset")).toBe("told");
+    const { say, conversation, notes } = talk(echo());
+    await say("/system Be kind.");
+    await say("hello");
+    expect(await say("/reset")).toBe("noted");
     expect(conversation.messages).toEqual([{ role: "system", content: "Be kind." }]);
-    await take("/system");
+    await say("/system");
     expect(notes.at(-1)).toBe("The system prompt is: Be kind.");
   });
 
-  test("/exit leaves, /help lists, and what is none is not asked", async () => {
+  test("/exit leaves, /help lists, and an unknown command is not sent to the model", async () => {
     const responder = echo();
-    const { take, notes } = talk(responder);
-    expect(await take("/exit")).toBe("exit");
-    expect(await take("/help")).toBe("told");
+    const { say, notes } = talk(responder);
+    expect(await say("/exit")).toBe("exit");
+    expect(await say("/help")).toBe("noted");
     expect(notes).toHaveLength(4);
-    expect(await take("/rest")).toBe("told");
+    expect(await say("/rest")).toBe("noted");
     expect(notes.at(-1)).toBe("/rest is no command. Did you mean /reset? /help lists them.");
-    expect(await take("   ")).toBe("told");
+    expect(await say("   ")).toBe("noted");
     expect(responder.asked).toEqual([]);
   });
 });
 
-test("a stopped answer is kept as far as it was seen", async () => {
+test("a stopped answer is kept as far as it was shown", async () => {
   const controller = new AbortController();
-  const { take, conversation, shown, notes } = talk(echo({ onAsk: () => controller.abort() }));
-  expect(await take("hello there", controller.signal)).toBe("stopped");
+  const { say, conversation, shown, notes } = talk(echo({ onAsk: () => controller.abort() }));
+  expect(await say("hello there", controller.signal)).toBe("stopped");
   expect(shown()).toBe("1 \n");
   expect(conversation.messages.at(-1)).toEqual({ role: "assistant", content: "1 " });
   expect(notes).toEqual(["stopped"]);
 });
 
 test("a question that does not fit is refused, and the conversation stays as it was", async () => {
-  const { take, conversation } = talk(echo({ room: 2 }));
-  await take("one");
+  const { say, conversation } = talk(echo({ room: 2 }));
+  await say("one");
   const before = conversation.messages;
-  await expect(take("two")).rejects.toThrow(
+  await expect(say("two")).rejects.toThrow(
     "The prompt has 3 tokens. The message was not added to the conversation; /reset starts a new one.",
   );
   expect(conversation.messages).toEqual(before);
 });
 
-test("an answer that was cut says by what", async () => {
+test("an answer that was cut names the limit", async () => {
   const short = talk(echo({ finishReason: "length" }), { maxNewTokens: 2 });
-  await short.take("x");
+  await short.say("x");
   expect(short.notes[0]).toMatch(/; cut at --max-tokens 2$/);
   const full = talk(echo({ finishReason: "length" }));
-  await full.take("x");
+  await full.say("x");
   expect(full.notes[0]).toMatch(/; cut because the model's context is full/);
 });

@@ -1,12 +1,12 @@
 /**
- * A conversation with a model, line by line: questions, commands, and what is said about them.
+ * A conversation with a model, line by line: questions, commands, and notes about them.
  *
- * It knows no terminal: answers go out piece by piece through `Screen`. Nothing of the conversation is ever dropped in
- * silence; what no longer fits the model's context is refused, and the conversation stays as it was.
+ * It knows no terminal: answers are shown piece by piece through `Screen`. No message is ever dropped silently: a question
+ * that does not fit the model's context is refused, and the conversation stays as it was.
  */
 
 import type { Message } from "../text/chat-template.ts";
-import type { Asked, Responder } from "../train/generate/responder.ts";
+import type { Responder, SampleOptions } from "../train/generate/responder.ts";
 import { nearest, UserError } from "../util/errors.ts";
 import { counted } from "../util/format.ts";
 
@@ -22,12 +22,12 @@ export type ConversationOptions = {
   readonly responder: Responder;
   readonly screen: Screen;
   /** How answers are sampled. */
-  readonly sampling: Omit<Asked, "signal" | "onToken">;
+  readonly sampling: Omit<SampleOptions, "signal" | "onToken">;
   readonly system?: string | undefined;
 };
 
-/** What a line asked for. */
-export type Turn = "answered" | "stopped" | "told" | "exit";
+/** What became of a line; `noted` for a command. */
+export type Outcome = "answered" | "stopped" | "noted" | "exit";
 
 type Command = { readonly usage: string; readonly help: string };
 
@@ -54,14 +54,14 @@ export class Conversation {
     return [...system, ...this.#messages];
   }
 
-  /** Take one line: a command, or a question that is answered. A question that cannot be asked changes nothing. */
-  async take(line: string, signal: AbortSignal): Promise<Turn> {
+  /** Handle one line: a command, or a question that is answered. A question that is refused changes nothing. */
+  async handle(line: string, signal: AbortSignal): Promise<Outcome> {
     const text = line.trim();
-    if (text === "") return "told";
+    if (text === "") return "noted";
     return text.startsWith("/") ? this.#command(text) : await this.#ask(text, signal);
   }
 
-  #command(text: string): Turn {
+  #command(text: string): Outcome {
     const [name = "", rest = ""] = [text.split(/\s/, 1)[0], text.replace(/^\S+\s*/, "")];
     const { note } = this.#options.screen;
     switch (name) {
@@ -70,27 +70,27 @@ export class Conversation {
         return "exit";
       case "/help":
         for (const { usage, help } of Object.values(commands)) note(`${usage.padEnd(14)} ${help}`);
-        return "told";
+        return "noted";
       case "/reset":
         this.#messages = [];
         note("The conversation is empty.");
-        return "told";
+        return "noted";
       case "/system":
         if (rest !== "") this.#system = rest;
         note(this.#system === "" ? "There is no system prompt." : `The system prompt is: ${this.#system}`);
-        return "told";
+        return "noted";
       default: {
         const [close] = nearest(name, Object.keys(commands), 1);
         note(`${name} is no command.${close === undefined ? "" : ` Did you mean ${close}?`} /help lists them.`);
-        return "told";
+        return "noted";
       }
     }
   }
 
-  async #ask(text: string, signal: AbortSignal): Promise<Turn> {
+  async #ask(text: string, signal: AbortSignal): Promise<Outcome> {
     const { responder, screen, sampling } = this.#options;
     const asked: Message = { role: "user", content: text };
-    const question = this.#prepare([...this.messages, asked], responder);
+    const prompt = this.#prepare([...this.messages, asked], responder);
     const start = performance.now();
     let shown = "";
     const show = (piece: string) => {
@@ -102,7 +102,7 @@ export class Conversation {
       const onToken = ({ text: piece }: { text: string }) => {
         if (!signal.aborted && piece !== "") show(piece);
       };
-      const { samples, tokens } = await question.ask({ ...sampling, signal, onToken });
+      const { samples, tokens } = await prompt.sample({ ...sampling, signal, onToken });
       const [sample] = samples;
       if (sample?.text.startsWith(shown) === true) show(sample.text.slice(shown.length));
       screen.answer("\n");
@@ -116,7 +116,7 @@ export class Conversation {
     } catch (error) {
       if (!signal.aborted) throw error;
       screen.answer("\n");
-      if (shown !== "") keep(); // the model goes on from what was seen
+      if (shown !== "") keep(); // the model continues from what was shown
       screen.note(shown === "" ? "stopped before the first word; the question is forgotten" : "stopped");
       return "stopped";
     }

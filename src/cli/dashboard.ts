@@ -1,37 +1,26 @@
-/**
- * `trainyard dashboard`: serve the page that shows runs, until Ctrl-C or SIGTERM ends it with exit code 0.
- */
+/** `trainyard dashboard`: serve the page that shows runs, until Ctrl-C or SIGTERM ends it with exit code 0. */
 import { UserError } from "../util/errors.ts";
-import type { Call } from "./call.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
-
-const flags = {
-  host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
-  port: { kind: "count", least: 0, fallback: 7117, doc: "port to listen on; 0 for any that is free" },
-} as const;
+import { flagVerb } from "./flag-verb.ts";
 
 const defaultFolder = "checkpoints";
 
-/** Run the verb; returns the exit code. */
-export async function run({ args }: Call): Promise<number> {
-  const { flags: settings, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
+export const verb = flagVerb({
+  flags: {
+    host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
+    port: { kind: "count", least: 0, most: 65535, fallback: 7117, doc: "port to listen on; 0 for any that is free" },
+  },
+  help,
+  async run({ flags: { host = "127.0.0.1", port }, words: [folder = defaultFolder, extra] }) {
+    if (extra !== undefined)
+      throw new UserError(`Both ${folder} and ${extra} are folders. Name one, or the folder that holds both.`);
+    const { startDashboard } = await import("../dashboard/server.ts");
+    const dashboard = await startDashboard({ folder, host, port });
+    process.stdout.write(`The dashboard of ${folder} is at ${dashboard.url}\nCtrl-C stops it.\n`);
+    await signalled();
+    await dashboard.stop();
     return 0;
-  }
-  const [folder = defaultFolder, extra] = words;
-  if (extra !== undefined)
-    throw new UserError(`Both ${folder} and ${extra} are folders. Name one, or the folder that holds both.`);
-  if (settings.port > 65535)
-    throw new UserError(`\`--port\` is ${settings.port}; ports go up to 65535, and 0 takes any that is free.`);
-  const { startDashboard } = await import("../dashboard/server.ts");
-  const { host = "127.0.0.1", port } = settings;
-  const dashboard = await startDashboard({ folder, host, port });
-  process.stdout.write(`The dashboard of ${folder} is at ${dashboard.url}\nCtrl-C stops it.\n`);
-  await signalled();
-  await dashboard.stop();
-  return 0;
-}
+  },
+});
 
 function signalled(): Promise<void> {
   return new Promise((resolve) => {
@@ -39,7 +28,7 @@ function signalled(): Promise<void> {
   });
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard dashboard: a page that shows runs, live and finished ones.
 
 Usage: trainyard dashboard [RUN] [options]
@@ -50,7 +39,6 @@ Usage: trainyard dashboard [RUN] [options]
 RUN is a run folder, or a folder that holds runs at any depth (${defaultFolder}). Nothing in it is changed.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

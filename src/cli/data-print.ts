@@ -1,8 +1,8 @@
 /**
  * Rows of data as text for a terminal: conversations turn by turn, objects by their keys, long texts wrapped and cut.
  *
- * Whatever a file holds, nothing of it can move the cursor or change colours: control characters become visible signs.
- * What is cut is said, with how much.
+ * Nothing that a file holds can move the cursor or change colours: control characters become visible signs. Where
+ * something is cut, a line says how much.
  */
 import { isObject } from "../data/json-files.ts";
 import { type ColumnType, isPicture, typeOfValues } from "../data/prepare/column-type.ts";
@@ -16,10 +16,10 @@ export type PrintOptions = {
   readonly isWhole: boolean;
 };
 
-/** Lines of one text, and entries of one list, that are shown. */
+/** How many lines of one text, and entries of one list, are shown. */
 const maxLines = 12;
 const maxItems = 8;
-/** Columns that a text is given at the least, however deep it stands. */
+/** The smallest width of a text in terminal columns, however deep it is nested. */
 const leastWidth = 20;
 
 /** The lines of a row: every column with its value. */
@@ -70,7 +70,7 @@ function isChat(value: unknown): value is readonly ChatMessage[] {
   return Array.isArray(value) && value.length > 0 && value.every(isMessage);
 }
 
-/** Every turn with its role in front; what a message has besides, such as tool calls, stands below its text. */
+/** Every turn with its role in front; the other keys of a message, such as tool calls, are shown below its text. */
 function printChat(messages: readonly ChatMessage[], options: PrintOptions): string[] {
   const roles = Math.min(12, Math.max(...messages.map(({ role }) => textWidth(printable(role)))));
   return messages.flatMap(({ role, content, ...others }) => {
@@ -105,7 +105,7 @@ function plainText(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value, plainJson) : String(value);
 }
 
-/** Size of a picture in the form that `datasets` keeps them in; null for anything else. */
+/** The size of a picture in the form that `datasets` stores it in; null for anything else. */
 function pictureBytes(value: unknown): number | null {
   return isObject(value) && value.bytes instanceof Uint8Array && "path" in value ? value.bytes.length : null;
 }
@@ -115,7 +115,7 @@ const plainJson = (_key: string, value: unknown): unknown => {
   return value instanceof Uint8Array ? describe(value) : value;
 };
 
-/** A text beside its name, its further lines below its first. */
+/** A text beside its name; its other lines below the first. */
 function beside(name: string, value: unknown, options: PrintOptions): string[] {
   const inner = narrower(options, textWidth(name));
   const lines = cut(wrap(plainText(value), inner.width), inner);
@@ -145,7 +145,7 @@ export function printColumns(columns: readonly (readonly [name: string, type: st
   return indent(printFields(Object.fromEntries(columns), { width: width - 2, isWhole: true }), "  ");
 }
 
-/** A type in words: `list of {content: string, role: string}`. */
+/** A type as text: `list of {content: string, role: string}`. */
 export function printType(type: ColumnType): string {
   if (isPicture(type)) return "picture";
   if (type.kind === "list") return `list of ${printType(type.element)}`;
@@ -153,7 +153,7 @@ export function printType(type: ColumnType): string {
   return `{${type.fields.map(([name, inner]) => `${printable(name)}: ${printType(inner)}`).join(", ")}}`;
 }
 
-/** The columns of rows without a schema, with the types that their values have. */
+/** The columns of rows without a schema, with the types of their values. */
 export function typeOfRows(rows: readonly Row[], columns: readonly string[]): (readonly [string, string])[] {
   return columns.map((name) => {
     const values = rows.map(({ values: row }) => row[name]);

@@ -4,26 +4,29 @@ import { expandHome, readRows } from "../data/files.ts";
 import { isParquet, parquetHead } from "../data/prepare/parquet-head.ts";
 import { isLines } from "../data/row.ts";
 import { UserError } from "../util/errors.ts";
-import type { Call } from "./call.ts";
 import { printColumns, printRow, printType, typeOfRows } from "./data-print.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
+import { flagVerb } from "./flag-verb.ts";
+import type { FlagValues } from "./flags.ts";
 
 const flags = {
-  rows: { kind: "count", least: 1, fallback: 2, doc: "how many rows" },
-  from: { kind: "count", least: 1, fallback: 1, doc: "the first of them, counted from 1" },
+  rows: { kind: "count", least: 1, fallback: 2, doc: "how many rows to show" },
+  from: { kind: "count", least: 1, fallback: 1, doc: "the first row to show, counted from 1" },
   full: { kind: "switch", doc: "do not cut long texts and lists" },
 } as const;
 
-/** Run the verb; returns the exit code. */
-export async function run({ args }: Call): Promise<number> {
-  const { flags: settings, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
+export const verb = flagVerb({
+  flags,
+  help,
+  async run({ flags: settings, words: [file, extra] }) {
+    if (file === undefined) throw new UserError("There is no file to show. Name one: trainyard data show FILE.");
+    if (extra !== undefined) throw new UserError(`Both ${file} and ${extra} are files. Show one of them.`);
+    process.stdout.write(`${(await linesOf(file, settings)).join("\n")}\n`);
     return 0;
-  }
-  const [file, extra] = words;
-  if (file === undefined) throw new UserError("There is no file to show. Name one: trainyard data show FILE.");
-  if (extra !== undefined) throw new UserError(`Both ${file} and ${extra} are files. Show one of them.`);
+  },
+});
+
+/** What is shown of a file. */
+async function linesOf(file: string, settings: FlagValues<typeof flags>): Promise<string[]> {
   const { rows, count, columns } = await read(checkFile(file), settings.from + settings.rows - 1);
   const counted = `${count} row${count === 1 ? "" : "s"}`;
   if (settings.from > count)
@@ -36,21 +39,20 @@ export async function run({ args }: Call): Promise<number> {
     const title = `── ${what} ${row.row} `;
     lines.push("", title.padEnd(width, "─"), ...printRow(row.values, { width, isWhole: settings.full }));
   }
-  process.stdout.write(`${lines.join("\n")}\n`);
-  return 0;
+  return lines;
 }
 
-/** The path of a file, which must be there: readers of rows would name keys of a config here. */
+/** The path of a file that must exist: the message of a row reader would name config keys, which are not used here. */
 export function checkFile(file: string): string {
   const path = expandHome(file);
   if (existsSync(path)) return path;
   throw new UserError(`${file} does not exist. Check the path.`);
 }
 
-/** The first rows of a file, how many it has, and its columns with their types in words. */
+/** The first rows of a file, how many it has, and its columns with their types. */
 async function read(file: string, most: number) {
   if (!isParquet(file)) {
-    const { rows, columns } = await readRows(file); // the number of its rows is known at its end
+    const { rows, columns } = await readRows(file); // how many rows there are is known after the last one
     return { rows: rows.slice(0, most), count: rows.length, columns: typeOfRows(rows, columns) };
   }
   const { rows } = await readRows(file, { maxRows: most });
@@ -59,7 +61,7 @@ async function read(file: string, most: number) {
   return { rows, count: head.rows, columns };
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard data show: print the schema and some rows of a parquet, jsonl or json file.
 
 Usage: trainyard data show FILE [options]
@@ -68,7 +70,6 @@ Usage: trainyard data show FILE [options]
   trainyard data show answers.jsonl --rows 1 --from 42 --full
 
 Options
-${flagHelp(flags)}
-  --help    this text
+${options}
 `;
 }

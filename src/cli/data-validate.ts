@@ -1,80 +1,82 @@
 /**
- * `trainyard data validate`: what training would make of the rows of a file, in training's own words.
+ * `trainyard data validate`: which rows of a file training would refuse, and why, in the messages of training itself.
  *
- * The exit code is 0 where training would go and 2 where it would not.
+ * Each verb that reads rows has its own check (`Verb.rows`); without `--for`, the columns decide which one is used. The
+ * exit code is 0 where the verb would take the rows, else 2.
  */
+import { parseOverride } from "../config/overrides.ts";
 import { readRows } from "../data/files.ts";
 import { UserError } from "../util/errors.ts";
 import { clearStatus, status } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import type { Check } from "./data-check.ts";
-import { Findings, printFinding } from "./data-findings.ts";
 import { checkFile } from "./data-show.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
+import { Findings, printFinding } from "./findings.ts";
+import { flagVerb } from "./flag-verb.ts";
 import { withInterrupt } from "./interrupt.ts";
+import { type Call, loadVerbs, type RowCheck, type Verb } from "./verb.ts";
 
-const flags = {
-  model: { kind: "text", value: "MODEL", doc: "folder or hub id: its tokenizer and template are used (none)" },
-  for: { kind: "choice", of: ["auto", "ppo", "sft", "reward", "generate"], doc: "the verb that is to read the rows" },
-} as const;
-
-type Verb = Exclude<(typeof flags.for.of)[number], "auto">;
-
-const checks: Readonly<Record<Verb, () => Promise<Check>>> = {
-  ppo: async () => (await import("./data-check-ppo.ts")).checkPpo,
-  sft: async () => (await import("./data-check-sft.ts")).checkSft,
-  reward: async () => (await import("./data-check-sft.ts")).checkRewardPairs,
-  generate: async () => (await import("./data-check-ppo.ts")).checkGenerate,
+/** It is made for the verbs that the program has, since `--for` names them. */
+export const verb: Pick<Verb, "run"> = {
+  run: async (call) => validateVerb(await rowChecksOf(call)).run(call),
 };
 
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const { flags: settings, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
-    return 0;
-  }
-  const [file, ...keys] = words;
-  if (file === undefined || file.includes("="))
-    throw new UserError("There is no file to check. Name one before the keys: trainyard data validate FILE key=value.");
-  const { parseOverride } = await import("../config/overrides.ts");
-  const overrides = keys.map(parseOverride);
-  let isSound = true;
-  const code = await withInterrupt(async (signal) => {
-    status(`reading ${file}`);
-    const { rows, columns } = await readRows(checkFile(file));
-    clearStatus();
-    const verb = settings.for === "auto" ? verbFor(file, columns) : settings.for;
-    const findings = new Findings();
-    const check = await checks[verb]();
-    const model = settings.model ?? null;
-    const used = await check({ file, rows, columns, model, overrides, env, signal }, findings);
-    process.stdout.write(report(findings, { file, verb, used }));
-    isSound = findings.count("error") === 0;
-  });
-  return code === 0 && !isSound ? 2 : code;
+type RowChecks = ReadonlyMap<string, RowCheck>;
+
+/** The verbs that read rows, in the order of the table. */
+async function rowChecksOf({ verbs }: Call): Promise<RowChecks> {
+  return new Map((await loadVerbs(verbs)).flatMap(([name, { rows }]) => (rows === null ? [] : [[name, rows]])));
 }
 
-/** The verb that rows with these columns are for. */
-function verbFor(file: string, columns: readonly string[]): Verb {
+const validateVerb = (checks: RowChecks) =>
+  flagVerb({
+    flags: {
+      model: { kind: "text", value: "MODEL", doc: "folder or hub id: its tokenizer and template are used (none)" },
+      for: { kind: "choice", of: ["auto", ...checks.keys()], doc: "the verb that is to read the rows" },
+    },
+    help,
+    async run({ flags, words: [file, ...keys] }, { env }) {
+      if (file === undefined || file.includes("="))
+        throw new UserError(
+          "There is no file to check. Name one before the keys: trainyard data validate FILE key=value.",
+        );
+      const overrides = keys.map(parseOverride);
+      let isSound = true;
+      const code = await withInterrupt(async (signal) => {
+        status(`reading ${file}`);
+        const { rows, columns } = await readRows(checkFile(file));
+        clearStatus();
+        const [name, { check }] = chooseCheck(checks, flags.for, { file, columns });
+        const findings = new Findings();
+        const { model = null } = flags;
+        const used = await check({ file, rows, columns, model, overrides, env, signal }, findings);
+        process.stdout.write(report(findings, { file, verb: name, used }));
+        isSound = findings.count("error") === 0;
+      });
+      return code === 0 && !isSound ? 2 : code;
+    },
+  });
+
+type File = { readonly file: string; readonly columns: readonly string[] };
+
+/** The check that was asked for, or else the first one that the columns fit. */
+function chooseCheck(checks: RowChecks, wanted: string, { file, columns }: File): readonly [string, RowCheck] {
   const has = (...names: readonly string[]) => names.every((name) => columns.includes(name));
-  if (has("prompt", "reward_model") || has("prompt", "data_source")) return "ppo";
-  if (has("chosen", "rejected")) return "reward";
-  if (has("messages") || has("prompt", "response") || has("question", "answer") || has("instruction", "output"))
-    return "sft";
-  if (has("prompt")) return "generate";
+  const found = [...checks].find(([name, { fits }]) => name === wanted || (wanted === "auto" && fits(has)));
+  if (found !== undefined) return found;
+  const options = [...checks.keys()].map((name) => `--for ${name}`);
   throw new UserError(
-    `${file} has the columns ${columns.map((name) => `\`${name}\``).join(", ")}, which do not tell what they are for. ` +
-      "Say it with --for ppo, --for sft, --for reward or --for generate.",
+    `${file} has the columns ${columns.map((name) => `\`${name}\``).join(", ")}, which do not show which verb they are for. ` +
+      `Name it with ${options.slice(0, -1).join(", ")} or ${options.at(-1)}.`,
   );
 }
 
-type Checked = { readonly file: string; readonly verb: Verb; readonly used: number };
+/** `1 row`, `1319 rows`. */
+const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+type Checked = { readonly file: string; readonly verb: string; readonly used: number };
 
 function report(findings: Findings, { file, verb, used }: Checked): string {
   const width = Math.max(40, process.stdout.columns ?? 100);
   const [errors, warnings] = [findings.count("error"), findings.count("warning")];
-  const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? "" : "s"}`;
   const verdict =
     errors > 0
       ? `\`trainyard ${verb}\` would stop: ${counted(errors, "error")}, ${counted(warnings, "warning")}.`
@@ -88,8 +90,8 @@ function report(findings: Findings, { file, verb, used }: Checked): string {
   ].join("\n");
 }
 
-function help(): string {
-  return `trainyard data validate: say what training would make of the rows of a file, in training's own words.
+function help(options: string): string {
+  return `trainyard data validate: check whether training can use the rows of a file.
 
 Usage: trainyard data validate FILE [--model MODEL] [--for VERB] [key=value …]
 
@@ -98,12 +100,12 @@ Usage: trainyard data validate FILE [--model MODEL] [--for VERB] [key=value …]
   trainyard data validate rows.jsonl data.prompt_key=question data.response_key=answer
 
 The keys are those of the verb (trainyard ppo --help); give the ones you train with. Every row is read as the verb would
-read it. Found are columns that are missing or of another type, ground truths that no scorer can use, data sources
-without a scorer, prompts and rows that are too long, what the chat template refuses, empty responses and repeated rows.
-Without a model, lengths and the chat template are not checked. Exit code 0: training would go; 2: it would not.
+read it, and the messages are those of the verb. It finds columns that are missing or of another type, ground truths
+that no scorer can use, data sources without a scorer, prompts and rows that are too long, what the chat template
+refuses, empty responses and repeated rows. Without a model, lengths and the chat template are not checked. Exit code 0:
+the verb would take the rows; 2: it would not.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

@@ -1,5 +1,5 @@
 /**
- * `trainyard data`: prepare a dataset as verl's scripts do, show the rows of a file, or say what training would make of
+ * `trainyard data`: prepare a dataset as verl's scripts do, show the rows of a file, or check whether training can use
  * them.
  *
  * The options of preparing are those of verl's scripts, so that `python3 gsm8k.py --local_save_dir D` becomes
@@ -9,8 +9,8 @@ import { extname } from "node:path";
 import type { Dataset } from "../data/prepare/dataset.ts";
 import { nearest, UserError } from "../util/errors.ts";
 import { info } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import { type FlagValues, flagHelp, parseFlags } from "./flags.ts";
+import { flagVerb } from "./flag-verb.ts";
+import type { FlagValues } from "./flags.ts";
 import { withInterrupt } from "./interrupt.ts";
 
 const flags = {
@@ -27,42 +27,38 @@ const flags = {
     value: "REPO",
     doc: "another repository on the hub, owner/name or owner/name@revision",
   },
-  "hdfs-dir": { kind: "text", value: "DIR", doc: "not there: copy the files with `hdfs dfs -put`" },
+  "hdfs-dir": { kind: "text", value: "DIR", doc: "not supported: copy the files with `hdfs dfs -put`" },
 } as const;
 
 type Settings = FlagValues<typeof flags>;
 
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const [first, ...rest] = args;
-  if (first === "show") return (await import("./data-show.ts")).run({ args: rest, env });
-  if (first === "validate") return (await import("./data-validate.ts")).run({ args: rest, env });
-  const { flags: settings, words, isHelp } = parseFlags(flags, args);
-  const { datasets, findDataset } = await import("../data/prepare/datasets.ts");
-  const [name, extra] = words;
-  if (isHelp || (name === undefined && args.length === 0)) {
-    process.stdout.write(help(datasets));
-    return 0;
-  }
-  if (name === undefined) throw new UserError("There is no dataset to prepare. Name one: trainyard data gsm8k.");
-  const dataset = findDataset(name);
-  if (dataset === null) throw unknownDataset(name, datasets);
-  if (extra !== undefined) throw new UserError(`Both ${name} and ${extra} are datasets. Prepare one of them.`);
-  const request = requestOf(dataset, settings);
-  return withInterrupt(async (signal) => {
-    const { prepare } = await import("../data/prepare/prepare.ts");
-    const { files, missing } = await prepare(request, { env, signal });
-    const widest = Math.max(...files.map(({ path }) => path.length));
-    for (const { path, rows } of files)
-      process.stdout.write(`${path.padEnd(widest)}  ${rows} row${rows === 1 ? "" : "s"}\n`);
-    if (missing.length > 0) info(`The source has no rows for ${missing.join(", ")}.`);
-    const [first] = files;
-    if (first !== undefined)
-      info(
-        `\nLook at them:  trainyard data show ${first.path}\nCheck them:    trainyard data validate ${first.path} --model MODEL`,
-      );
-  });
-}
+export const verb = flagVerb({
+  flags,
+  help,
+  needsArguments: true,
+  subverbs: { show: () => import("./data-show.ts"), validate: () => import("./data-validate.ts") },
+  async run({ flags: settings, words: [name, extra] }, { env }) {
+    const { datasets, findDataset } = await import("../data/prepare/datasets.ts");
+    if (name === undefined) throw new UserError("There is no dataset to prepare. Name one: trainyard data gsm8k.");
+    const dataset = findDataset(name);
+    if (dataset === null) throw unknownDataset(name, datasets);
+    if (extra !== undefined) throw new UserError(`Both ${name} and ${extra} are datasets. Prepare one of them.`);
+    const request = requestOf(dataset, settings);
+    return withInterrupt(async (signal) => {
+      const { prepare } = await import("../data/prepare/prepare.ts");
+      const { files, missing } = await prepare(request, { env, signal });
+      const widest = Math.max(...files.map(({ path }) => path.length));
+      for (const { path, rows } of files)
+        process.stdout.write(`${path.padEnd(widest)}  ${rows} row${rows === 1 ? "" : "s"}\n`);
+      if (missing.length > 0) info(`The source has no rows for ${missing.join(", ")}.`);
+      const [first] = files;
+      if (first !== undefined)
+        info(
+          `\nLook at them:  trainyard data show ${first.path}\nCheck them:    trainyard data validate ${first.path} --model MODEL`,
+        );
+    });
+  },
+});
 
 function requestOf(dataset: Dataset, settings: Settings) {
   const { split: part = null, "local-dir": older, "local-save-dir": saveDir, "hdfs-dir": hdfs } = settings;
@@ -100,14 +96,15 @@ function unknownDataset(name: string, datasets: readonly Dataset[]): UserError {
   );
 }
 
-function help(datasets: readonly Dataset[]): string {
+async function help(options: string): Promise<string> {
+  const { datasets } = await import("../data/prepare/datasets.ts");
   const width = Math.max(...datasets.map(({ name }) => name.length));
   const lines = datasets.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`);
   return `trainyard data: prepare a dataset, show the rows of a file, or check them.
 
 Usage: trainyard data DATASET [options]          write the parquet files that verl's script of that name writes
        trainyard data show FILE [options]        print rows
-       trainyard data validate FILE [key=value]  say what training would make of them
+       trainyard data validate FILE [key=value]  check whether training can use them
 
   trainyard data gsm8k
   trainyard data gsm8k --local_dataset_path raw/gsm8k --local_save_dir data/gsm8k
@@ -119,7 +116,8 @@ Datasets
 ${lines.join("\n")}
 
 Options of preparing (a name may be written with _ or -)
-${flagHelp(flags)}
-  --help  this text; trainyard data show --help and trainyard data validate --help have their own
+${options}
+
+trainyard data show --help and trainyard data validate --help list the options of these two.
 `;
 }

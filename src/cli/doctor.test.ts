@@ -1,4 +1,4 @@
-/** `trainyard doctor`: what it finds on this machine, and what it makes of machines that lack something. */
+/** `trainyard doctor`: what it finds on this machine, and what it says about machines that lack something. */
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -32,7 +32,7 @@ function doctor(env: Record<string, string>, ...args: readonly string[]): Promis
 const levels = (stdout: string) =>
   Object.fromEntries([...stdout.matchAll(/^(ok|note|problem) +(\w+) /gm)].map(([, level, about]) => [about, level]));
 
-/** A hub that answers, or one that takes the call and says nothing. */
+/** A hub that answers, or one that accepts the connection and never answers. */
 async function hub(isSilent: boolean): Promise<{ url: string; close(): void }> {
   const server = createServer((_, response) => {
     if (!isSilent) response.end();
@@ -48,7 +48,7 @@ async function hub(isSilent: boolean): Promise<{ url: string; close(): void }> {
   };
 }
 
-test("this machine is well: a line for each thing, and exit code 0", async () => {
+test("on this machine there is a line for each check, and the exit code is 0", async () => {
   const { url, close } = await hub(false);
   mkdirSync(join(folder, "hub/models--owner--name"), { recursive: true });
   const { code, stdout, stderr } = await doctor({ HF_ENDPOINT: url, HF_HUB_CACHE: join(folder, "hub") });
@@ -72,7 +72,7 @@ test("this machine is well: a line for each thing, and exit code 0", async () =>
   expect(stdout).toMatch(/\n\nThis machine can train\./);
 });
 
-test("a hub that is silent is given two seconds, and is no problem", async () => {
+test("a hub that does not answer gets two seconds, and is no problem", async () => {
   const { url, close } = await hub(true);
   const { code, stdout, ms } = await doctor({ HF_ENDPOINT: url });
   close();
@@ -83,13 +83,13 @@ test("a hub that is silent is given two seconds, and is no problem", async () =>
   expect(ms).toBeGreaterThan(2000);
 });
 
-test("a hub that is not to be asked is not asked", async () => {
+test("HF_HUB_OFFLINE keeps it from asking the hub", async () => {
   const { stdout } = await doctor({ HF_HUB_OFFLINE: "1", HF_ENDPOINT: "http://127.0.0.1:9" });
   expect(stdout).toMatch(/^note +hub +HF_HUB_OFFLINE is set, so http:\/\/127\.0\.0\.1:9 is not asked/m);
 });
 
 describe("one device by itself", () => {
-  test("is tried alone", async () => {
+  test("is tried and nothing else", async () => {
     const { code, stdout } = await doctor({}, "--device", "cpu");
     expect(stdout.trimEnd().split("\n")).toEqual([expect.stringMatching(/^ok +cpu +runs programs/)]);
     expect(code).toBe(0);
@@ -97,7 +97,7 @@ describe("one device by itself", () => {
 
   test.each([
     [["--device", "tpu"], /^`--device` is tpu; it should be one of cpu, webgpu, cuda\.\n$/],
-    [["please"], /^`please` is not for doctor/],
+    [["please"], /^`please` is one word too many/],
   ])("%j is one message and exit code 2", async (args, message) => {
     const { code, stdout, stderr } = await doctor({}, ...args);
     expect(stderr).toMatch(message);
@@ -121,25 +121,25 @@ describe("what a machine has", () => {
     expect(memory).toEqual({ level, about: "memory", text: expect.stringMatching(text) });
   });
 
-  test("is what its container may use of it", () => {
+  test("is limited by its container", () => {
     const [memory] = machineFindings({ memory: 4 * gigabyte, isLimited: true, free: gigabyte, cores: 2 });
     expect(memory?.text).toMatch(/^4\.0 GB \(the container's limit\)/);
   });
 
-  test("of cores is less than it could be when there is one", () => {
+  test("of cores is a note when there is only one", () => {
     const at = (cores: number) => machineFindings({ memory: 1e10, isLimited: false, free: 1e10, cores })[1]?.level;
     expect([at(1), at(2)]).toEqual(["note", "ok"]);
   });
 
-  test("of disk is that of the first folder that is there", async () => {
+  test("of disk is that of the first folder that exists", async () => {
     const [here, below] = [await disk(folder), await disk(join(folder, "not/there/yet"))];
     expect(below.level).toBe(here.level);
     expect(below.text).toContain(join(folder, "not/there/yet"));
   });
 
-  test("of disk is a problem where no files can go", async () => {
+  test("of disk is a problem where no file can be written", async () => {
     writeFileSync(join(folder, "file"), "");
-    const text = expect.stringMatching(/takes no files \(E\w+\)\. .*`trainer\.default_local_dir`/);
+    const text = expect.stringMatching(/no file can be written to .* \(E\w+\)\. .*`trainer\.default_local_dir`/);
     expect(await disk(join(folder, "file/checkpoints"))).toEqual({ level: "problem", about: "disk", text });
   });
 });

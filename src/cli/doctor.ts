@@ -1,9 +1,9 @@
 /**
- * `trainyard doctor`: what this machine has and lacks, one line each: ok, note (something is less than it could be) or
- * problem (training does not work), with what to do.
+ * `trainyard doctor`: what this machine has and lacks, one line each: ok, note (it could be better) or problem (training
+ * does not work), with what to do.
  *
- * Devices are tried in processes of their own, since a driver that is not right can take its process down. Whatever is
- * asked has an end: two seconds for the hub, half a minute for a device.
+ * Devices are tried in processes of their own, since a faulty driver can end its process. Every check has a time limit:
+ * two seconds for the hub, half a minute for a device.
  */
 import { execFile } from "node:child_process";
 import { accessSync, constants, existsSync } from "node:fs";
@@ -15,34 +15,36 @@ import type { Device } from "../runtime/devices.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { counted, formatBytes, formatCount } from "../util/format.ts";
 import { type Machine, thisMachine } from "../util/machine.ts";
-import type { Call } from "./call.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
-
-const flags = {
-  device: { kind: "text", value: "DEVICE", doc: "try one device (cpu, webgpu or cuda) and nothing else" },
-} as const;
+import { flagVerb } from "./flag-verb.ts";
+import type { Call } from "./verb.ts";
 
 type Level = "ok" | "note" | "problem";
-/** What was found out about one thing. */
+/** The result of one check. */
 export type Finding = { readonly level: Level; readonly about: string; readonly text: string };
 
 const devices: readonly Device[] = ["cpu", "webgpu", "cuda"];
 
-/** Run the verb; returns 0, or 1 when something keeps this machine from training. */
-export async function run({ args, env }: Call): Promise<number> {
-  const { flags: given, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
-    return 0;
-  }
-  if (words[0] !== undefined)
-    throw new UserError(`\`${words[0]}\` is not for doctor, which takes no names. trainyard doctor --help says more.`);
-  if (given.device !== undefined) {
-    const device = devices.find((name) => name === given.device);
-    if (device === undefined)
-      throw new UserError(`\`--device\` is ${given.device}; it should be one of ${devices.join(", ")}.`);
-    return conclude([await tryDevice(device)]);
-  }
+export const verb = flagVerb({
+  flags: { device: { kind: "text", value: "DEVICE", doc: "try one device (cpu, webgpu or cuda) and nothing else" } },
+  help,
+  async run({ flags, words: [word] }, { env }) {
+    if (word !== undefined)
+      throw new UserError(`\`${word}\` is one word too many: trainyard doctor takes options only. --help lists them.`);
+    return flags.device === undefined ? checkMachine(env) : checkDevice(flags.device);
+  },
+});
+
+/** Try one device; returns 0, or 1 when it does not work. */
+async function checkDevice(name: string): Promise<number> {
+  const device = devices.find((one) => one === name);
+  if (device === undefined) throw new UserError(`\`--device\` is ${name}; it should be one of ${devices.join(", ")}.`);
+  const finding = await tryDevice(device);
+  process.stdout.write(line(finding));
+  return finding.level === "problem" ? 1 : 0;
+}
+
+/** Check everything; returns 0, or 1 when something keeps this machine from training. */
+async function checkMachine(env: Call["env"]): Promise<number> {
   const checks: readonly (readonly Finding[] | Promise<readonly Finding[]>)[] = [
     [node()],
     deviceFindings(),
@@ -72,19 +74,14 @@ async function one(finding: Promise<Finding>): Promise<readonly Finding[]> {
   return [await finding];
 }
 
-function conclude(findings: readonly Finding[]): number {
-  for (const finding of findings) process.stdout.write(line(finding));
-  return findings.some(({ level }) => level === "problem") ? 1 : 0;
-}
-
 const line = ({ level, about, text }: Finding): string => `${level.padEnd(7)}  ${about.padEnd(8)}  ${text}\n`;
 
 function node(): Finding {
   const { version, platform, arch } = process;
-  return { level: "ok", about: "node", text: `${version.slice(1)} on ${platform} ${arch}` }; // an older one never gets here
+  return { level: "ok", about: "node", text: `${version.slice(1)} on ${platform} ${arch}` }; // the launcher refuses an older one
 }
 
-/** Compile and run the smallest program on a device of this process. */
+/** Compile and run a tiny program on a device, in this process. */
 async function tryDevice(device: Device): Promise<Finding> {
   const [{ Runtime }, { sharedFloats }, { compile }, { input, neg }] = await Promise.all([
     import("../runtime/runtime.ts"),
@@ -103,7 +100,7 @@ async function tryDevice(device: Device): Promise<Finding> {
       return {
         level: "problem",
         about: device,
-        text: `it computes -[1, -2] as [${arrays.y}]. Install onnxruntime-node anew.`,
+        text: `it computes -[1, -2] as [${arrays.y}]. Install onnxruntime-node again.`,
       };
     const ms = Math.round(performance.now() - started);
     return {
@@ -126,7 +123,7 @@ async function runtimeVersion(): Promise<string> {
 
 const DEVICE_MS = 30_000;
 
-/** Each device in a process of its own; only the processor must be there, and without it nothing else matters. */
+/** Try each device in a process of its own. Only the cpu is needed; where it does not work, the others are not shown. */
 async function deviceFindings(): Promise<readonly Finding[]> {
   const launcher = fileURLToPath(new URL("../../bin/trainyard.js", import.meta.url));
   const findings = devices.map(async (device): Promise<Finding> => {
@@ -143,7 +140,7 @@ async function deviceFindings(): Promise<readonly Finding[]> {
   return found[0]?.level === "ok" ? found : found.slice(0, 1);
 }
 
-/** Weights, gradients and two moments in four bytes each, and as much again as a quarter of it for activations. */
+/** Weights, gradients and two moments of four bytes each, and a quarter more for activations. */
 const BYTES_PER_PARAMETER = 20;
 const LEAST_BYTES = 512 * 2 ** 20;
 
@@ -164,21 +161,21 @@ export function machineFindings({ memory, isLimited, free, cores }: Machine): Fi
   ];
 }
 
-/** Whether a folder, or the first one above it that is there, takes files, and how many bytes. */
+/** Whether files can be written to a folder, or to the first folder above it that exists, and how many bytes are free. */
 export async function disk(folder: string): Promise<Finding> {
-  let there = resolve(folder);
-  while (!existsSync(there) && there !== dirname(there)) there = dirname(there);
+  let existing = resolve(folder);
+  while (!existsSync(existing) && existing !== dirname(existing)) existing = dirname(existing);
   const found = (level: Level, text: string): Finding => ({ level, about: "disk", text });
   const elsewhere = "Start from another folder, or set `trainer.default_local_dir`";
   try {
-    accessSync(there, constants.W_OK | constants.X_OK);
+    accessSync(existing, constants.W_OK | constants.X_OK);
   } catch (error) {
     return found(
       "problem",
-      `checkpoints would go to ${resolve(folder)}, and ${there} takes no files (${codeOf(error)}). ${elsewhere}.`,
+      `checkpoints would go to ${resolve(folder)}, and no file can be written to ${existing} (${codeOf(error)}). ${elsewhere}.`,
     );
   }
-  const { bavail, bsize } = await statfs(there);
+  const { bavail, bsize } = await statfs(existing);
   const free = bavail * bsize;
   const text = `${formatBytes(free)} free for checkpoints in ${resolve(folder)}`;
   if (free < 100e6) return found("problem", `${text}. ${elsewhere}, or free some.`);
@@ -197,17 +194,17 @@ def v(name):
     except m.PackageNotFoundError: return ""
 print("%s|%s|%s" % (platform.python_version(), int(sys.version_info >= (3, 11)), " ".join(filter(None, map(v, ["ray", "torch", "vllm"])))))`;
 
-/** Only rewards in Python and the Ray engine need one. */
+/** Only rewards in Python and the Ray engine need Python. */
 async function python(): Promise<Finding> {
   const found = (level: Level, text: string): Finding => ({ level, about: "python", text });
   const { output } = await call("python3", ["-c", pythonProgram], PYTHON_MS);
   const [version = "", isNew, packages = ""] = output.trim().split("|");
   if (version === "")
-    return found("note", "python3 is not there; only rewards written in Python and the Ray engine need it");
+    return found("note", "python3 was not found; only rewards written in Python and the Ray engine need it");
   if (isNew !== "1") return found("note", `${version}; the Ray engine needs 3.11 or newer, nothing else does`);
   return found(
     "ok",
-    `${version}${packages === "" ? "; Ray and torch are not in it, and only the Ray engine needs them" : ` with ${packages}`}`,
+    `${version}${packages === "" ? "; Ray and torch are not installed, and only the Ray engine needs them" : ` with ${packages}`}`,
   );
 }
 
@@ -221,7 +218,7 @@ async function cache(env: Call["env"]): Promise<Finding> {
 
 const HUB_MS = 2000;
 
-/** Whether the hub answers; without it, models and datasets have to be here already. */
+/** Whether the hub answers; without it, models and datasets must be on this machine already. */
 async function hub(env: Call["env"]): Promise<Finding> {
   const found = (level: Level, text: string): Finding => ({ level, about: "hub", text });
   const { endpoint } = anyRepo(env);
@@ -238,7 +235,7 @@ async function hub(env: Call["env"]): Promise<Finding> {
   }
 }
 
-/** Any repository has the hub's address and lies in the hub's cache. */
+/** A repository of the hub: it shows the address of the hub and the folder of the cache. */
 function anyRepo(env: Call["env"]): { readonly folder: string; readonly endpoint: string } {
   const repo = openRepo("model", "owner/name", { env });
   if (repo === null) throw new Error("internal: owner/name is the name of a repository");
@@ -247,7 +244,7 @@ function anyRepo(env: Call["env"]): { readonly folder: string; readonly endpoint
 
 type Called = { readonly output: string; readonly failure: string };
 
-/** What a program prints; it is ended when it takes too long, and it may end as it likes. */
+/** What a program prints; it is killed when it takes too long, and its exit code does not matter. */
 function call(command: string, args: readonly string[], timeoutMs: number): Promise<Called> {
   return new Promise((done) => {
     execFile(command, args, { timeout: timeoutMs, killSignal: "SIGKILL" }, (error, output) => {
@@ -262,16 +259,15 @@ function call(command: string, args: readonly string[], timeoutMs: number): Prom
   });
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard doctor: what this machine has and lacks for training, and what to do about it.
 
 Usage: trainyard doctor [options]
 
-Each line is ok, note (something is less than it could be) or problem (training does not work). The exit code is 0
-unless there is a problem.
+Each line is ok, note (it could be better) or problem (training does not work). The exit code is 0 unless there is a
+problem.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

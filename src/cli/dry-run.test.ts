@@ -1,4 +1,4 @@
-/** `--dry-run` as a program: a config on stdout, what the run would be on stderr, and nothing on the disk. */
+/** `--dry-run` as a program: the config on stdout, what the run would be on stderr, and nothing written to the disk. */
 import { spawnSync } from "node:child_process";
 import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -21,14 +21,14 @@ afterAll(() => {
   sandbox.remove();
 });
 
-/** A program whose last line on stderr is the most memory that it had, in KB. */
+/** A program whose last line on stderr is its peak memory in KB. */
 function trainyard(cwd: string, ...args: readonly string[]) {
-  const tell = "process.on('exit', () => process._rawDebug(`peak ${process.resourceUsage().maxRSS}`))";
-  const command = ["--import", `data:text/javascript,${encodeURIComponent(tell)}`, launcher, ...args];
+  const report = "process.on('exit', () => process._rawDebug(`peak ${process.resourceUsage().maxRSS}`))";
+  const command = ["--import", `data:text/javascript,${encodeURIComponent(report)}`, launcher, ...args];
   const env = { ...process.env, HF_HUB_CACHE: `${cwd}/no-cache` };
   const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: "utf8", cwd, env });
-  const [, said = "", peak] = /^(.*)peak (\d+)\n$/s.exec(stderr) ?? [];
-  return { code: status, stdout, stderr: said, peak: Number(peak) * 1024 };
+  const [, text = "", peak] = /^(.*)peak (\d+)\n$/s.exec(stderr) ?? [];
+  return { code: status, stdout, stderr: text, peak: Number(peak) * 1024 };
 }
 
 /** `1.5 GB` -> bytes. */
@@ -56,15 +56,18 @@ describe("of ppo", () => {
     expect(readdirSync(yard.root, { recursive: true }).sort()).toEqual(before);
   });
 
-  test("tells the memory of the run to within a third", () => {
+  test("estimates the memory of the run to within a third", () => {
     const reward = yard.path("reward.ts");
     writeFileSync(reward, "export const compute_score = () => 1;");
     const args = [...keys(), `custom_reward_function.path=${reward}`];
-    const told = bytesIn(trainyard(yard.root, ...args, "--dry-run").stderr, /Memory, an estimate: ([\d.]+) (\w+) of/);
+    const estimated = bytesIn(
+      trainyard(yard.root, ...args, "--dry-run").stderr,
+      /Memory, an estimate: ([\d.]+) (\w+) of/,
+    );
     const { code, peak } = trainyard(yard.root, ...args);
     expect(code).toBe(0);
-    expect(peak / told).toBeGreaterThan(1 / 1.3);
-    expect(peak / told).toBeLessThan(1.3);
+    expect(peak / estimated).toBeGreaterThan(1 / 1.3);
+    expect(peak / estimated).toBeLessThan(1.3);
     rmSync(yard.path("run"), { recursive: true });
   });
 });
@@ -103,8 +106,8 @@ test("a model that a run would download is named, and not downloaded", () => {
   );
 });
 
-test("a model that does not fit is not tried", async () => {
-  const large = await yard.makeModel("large", charConfig); // the estimate takes its config at its word
+test("a model that does not fit is not probed", async () => {
+  const large = await yard.makeModel("large", charConfig); // the estimate reads the config alone
   const config = { ...charConfig, hidden_size: 2 ** 16, intermediate_size: 2 ** 18, num_hidden_layers: 8 };
   writeFileSync(`${large}/config.json`, JSON.stringify(config));
   const args = yard.args("run", [`actor_rollout_ref.model.path=${large}`]);

@@ -1,34 +1,30 @@
-/** `trainyard eval`: arguments to a resolved config, then the figures as a table or as JSON. */
-import { evalSchema } from "../config/eval/schema.ts";
+/** `trainyard eval`: the scores of the responses of a file, as a table or as JSON. */
+import { type EvalInput, evalSchema } from "../config/eval/schema.ts";
 import type { EvalReport, Figures } from "../train/evaluate/evaluate.ts";
 import { writeFileAtomic } from "../util/files.ts";
 import { info } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import { runVerb } from "./config-verb.ts";
+import { configVerb } from "./config-verb.ts";
+import type { Verb } from "./verb.ts";
 
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const isJson = args.includes("--json");
-  const call = { args: args.filter((argument) => argument !== "--json"), env };
-  return runVerb(call, evalSchema, {
-    summary: "score the responses of a file; --json prints the figures as JSON.",
-    examples: [
-      "trainyard eval data.path=answers.parquet",
-      "trainyard eval data.path=answers.jsonl custom_reward_function.path=reward.ts --json",
-      "trainyard eval data.path=answers.parquet data.group_key=extra_info.level data.output_path=scores.json",
-    ],
-    work: async (config, context) => {
-      const { evaluate } = await import("../train/evaluate/evaluate.ts");
-      const { rows, ...report } = await evaluate(config, context);
-      const { output_path: output } = config.data;
-      if (output !== null) {
-        await writeFileAtomic(output, `${JSON.stringify({ ...report, rows }, null, 2)}\n`);
-        info(`The score of every response is in ${output}.`);
-      }
-      process.stdout.write(isJson ? `${JSON.stringify(report, null, 2)}\n` : table(report));
-    },
-  });
-}
+export const verb: Verb<EvalInput> = configVerb({
+  schema: evalSchema,
+  examples: [
+    "trainyard eval data.path=answers.parquet",
+    "trainyard eval data.path=answers.jsonl custom_reward_function.path=reward.ts --json",
+    "trainyard eval data.path=answers.parquet data.group_key=extra_info.level data.output_path=scores.json",
+  ],
+  switches: { json: "print the scores as JSON instead of a table" },
+  async run(config, { switches, ...context }) {
+    const { evaluate } = await import("../train/evaluate/evaluate.ts");
+    const { rows, ...report } = await evaluate(config, context);
+    const { output_path: output } = config.data;
+    if (output !== null) {
+      await writeFileAtomic(output, `${JSON.stringify({ ...report, rows }, null, 2)}\n`);
+      info(`The score of every response is in ${output}.`);
+    }
+    process.stdout.write(switches.has("json") ? `${JSON.stringify(report, null, 2)}\n` : table(report));
+  },
+});
 
 /** One line per data source, its groups below it. */
 function table({ figures }: Pick<EvalReport, "figures">): string {

@@ -67,7 +67,7 @@ describe("what is written", () => {
     expect((await readConfig(yard.path("half"))).raw.dtype).toBe("bfloat16");
   });
 
-  test("the role says which model, and the use that is named fits it", () => {
+  test("--role chooses the model, and the command that is shown fits it", () => {
     expect(exportModel("run", "--to", "language").stdout).toMatch(/AutoModelForCausalLM.*\n.*vllm serve language\n/);
     const { stdout } = exportModel("run", "--role", "critic", "--to", "critic");
     expect(stdout).toMatch(/^run.global_step_2.critic is exported to critic: .*\n\n.*AutoModelForTokenClassification/);
@@ -75,7 +75,7 @@ describe("what is written", () => {
   });
 });
 
-describe("a folder that is there", () => {
+describe("a folder that exists", () => {
   test("stays as it is, unless --force replaces the model in it", async () => {
     expect(exportModel("run/global_step_1", "--to", "old").code).toBe(0);
     const before = await checksums(yard.path("old"));
@@ -83,7 +83,7 @@ describe("a folder that is there", () => {
     expect(refused).toEqual({
       code: 2,
       stdout: "",
-      stderr: expect.stringMatching(/^old is there already\. .*--force/),
+      stderr: expect.stringMatching(/^old exists already\. .*--force/),
     });
     expect(await checksums(yard.path("old"))).toEqual(before);
     expect(exportModel("run/global_step_2", "--to", "old", "--force").code).toBe(0);
@@ -95,7 +95,7 @@ describe("a folder that is there", () => {
     expect(exportModel("run", "--to", "empty").code).toBe(0);
   });
 
-  test("is not replaced by force where it holds more than a model", async () => {
+  test("is not replaced by --force where it holds more than a model", async () => {
     mkdirSync(yard.path("mine"));
     writeFileSync(yard.path("mine", "notes.txt"), "mine");
     await cp(yard.path("run/global_step_1"), yard.path("copy"), { recursive: true });
@@ -107,7 +107,7 @@ describe("a folder that is there", () => {
   });
 });
 
-test("an export that stops half-way leaves nothing behind", async () => {
+test("an export that is interrupted leaves no file", async () => {
   const broken = yard.path("broken");
   await cp(yard.path("run/global_step_2/actor"), broken, { recursive: true });
   const tensors = [...(await readAll(join(broken, "model.safetensors")))].map(([name, { shape, data }], i) => {
@@ -125,7 +125,7 @@ test("an export that stops half-way leaves nothing behind", async () => {
 
 test.each([
   [[], /^There is nothing to export\. .*trainyard export RUN --to DIR/],
-  [["run"], /^Where run is to be exported to is missing\. Add --to DIR/],
+  [["run"], /^The folder to export run to is missing\. Add --to DIR/],
   [["run", "other", "--to", "x"], /^Both run and other are to be exported/],
   [["nowhere", "--to", "x"], /^There is no folder nowhere/],
   [["train.jsonl", "--to", "x"], /^train\.jsonl is a file/],

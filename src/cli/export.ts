@@ -1,8 +1,8 @@
 /**
  * `trainyard export`: the model of a checkpoint as a Hugging Face folder of its own, without what only training needs.
  *
- * Tensors go over one at a time, so it takes no more memory than the largest of them. The folder is written under a
- * temporary name, read back and compared, and only then given its name: what stands there is whole and right.
+ * Tensors are copied one at a time, so it needs no more memory than the largest of them. The folder is written under a
+ * temporary name, read back and compared, and only then renamed: a folder of that name is complete and right.
  */
 import { readdir, realpath, rename, rm } from "node:fs/promises";
 import { dirname, relative, resolve } from "node:path";
@@ -16,41 +16,35 @@ import { codeOf, invariant, UserError, unknownName } from "../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName } from "../util/files.ts";
 import { formatBytes, formatCount } from "../util/format.ts";
 import { clearStatus, status } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import { flagHelp, parseFlags } from "./flags.ts";
+import { flagVerb } from "./flag-verb.ts";
 import { withInterrupt } from "./interrupt.ts";
 
-const flags = {
-  to: { kind: "text", value: "DIR", doc: "folder to write; it must not be there yet" },
-  dtype: { kind: "choice", of: ["f32", "bf16"], doc: "numbers as they were trained, or rounded to half the size" },
-  role: { kind: "text", value: "ROLE", doc: "actor, critic or reward (the model that the run trains)" },
-  force: { kind: "switch", doc: "replace the model that is in DIR" },
-} as const;
-
-/** Run the verb; returns the exit code. */
-export async function run({ args }: Call): Promise<number> {
-  const { flags: given, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
-    return 0;
-  }
-  const [from, extra] = words;
-  const { to, role } = given;
-  if (from === undefined)
-    throw new UserError(
-      "There is nothing to export. Name a run or one of its checkpoints: trainyard export RUN --to DIR.",
-    );
-  if (extra !== undefined) throw new UserError(`Both ${from} and ${extra} are to be exported. Export one of them.`);
-  if (to === undefined) throw new UserError(`Where ${from} is to be exported to is missing. Add --to DIR.`);
-  if (role !== undefined && !isRole(role)) throw unknownName("`--role`", role, trainedRoles);
-  return withInterrupt(async (signal) => {
-    const source = await findModel(from, role);
-    await checkTarget(source, to, given.force);
-    const dtype = given.dtype === "bf16" ? "BF16" : "F32";
-    const model = await exportModel(source, { to, dtype, signal }).finally(clearStatus);
-    process.stdout.write(report(model, source, to));
-  });
-}
+export const verb = flagVerb({
+  flags: {
+    to: { kind: "text", value: "DIR", doc: "folder to write; it must not exist yet" },
+    dtype: { kind: "choice", of: ["f32", "bf16"], doc: "numbers as they were trained, or rounded to half the size" },
+    role: { kind: "text", value: "ROLE", doc: "actor, critic or reward (the model that the run trains)" },
+    force: { kind: "switch", doc: "replace the model that is in DIR" },
+  },
+  help,
+  async run({ flags, words: [from, extra] }) {
+    const { to, role } = flags;
+    if (from === undefined)
+      throw new UserError(
+        "There is nothing to export. Name a run or one of its checkpoints: trainyard export RUN --to DIR.",
+      );
+    if (extra !== undefined) throw new UserError(`Both ${from} and ${extra} are to be exported. Export one of them.`);
+    if (to === undefined) throw new UserError(`The folder to export ${from} to is missing. Add --to DIR.`);
+    if (role !== undefined && !isRole(role)) throw unknownName("`--role`", role, trainedRoles);
+    return withInterrupt(async (signal) => {
+      const source = await findModel(from, role);
+      await checkTarget(source, to, flags.force);
+      const dtype = flags.dtype === "bf16" ? "BF16" : "F32";
+      const model = await exportModel(source, { to, dtype, signal }).finally(clearStatus);
+      process.stdout.write(report(model, source, to));
+    });
+  },
+});
 
 /** The model folder that a path means: itself, or a role of a checkpoint; of a run, of its latest checkpoint. */
 async function findModel(path: string, role: TrainedRole | undefined): Promise<string> {
@@ -78,7 +72,7 @@ const isRole = (name: string): name is TrainedRole => trainedRoles.some((role) =
 const isModel = (names: readonly string[]): boolean =>
   names.includes("config.json") && names.some((name) => name.endsWith(".safetensors"));
 
-/** Refuse to write where something is that would be lost. */
+/** Refuse a folder whose content would be lost. */
 async function checkTarget(source: string, to: string, isForced: boolean): Promise<void> {
   const names = await list(to);
   const target = names === null ? resolve(to) : await realpath(to);
@@ -90,7 +84,7 @@ async function checkTarget(source: string, to: string, isForced: boolean): Promi
   }
   if (names === null || names.length === 0) return;
   if (!isForced)
-    throw new UserError(`${to} is there already. Choose another folder, or replace the model in it with --force.`);
+    throw new UserError(`${to} exists already. Choose another folder, or replace the model in it with --force.`);
   const entries = await readdir(to, { withFileTypes: true });
   if (isModel(names) && entries.every((entry) => entry.isFile())) return;
   throw new UserError(
@@ -139,13 +133,13 @@ async function exportModel(source: string, { to, dtype, signal }: ExportOptions)
   } catch (error) {
     throw explainExport(to, error);
   } finally {
-    await rm(staged, { recursive: true, force: true }).catch(() => {}); // what stopped the export is what counts
+    await rm(staged, { recursive: true, force: true }).catch(() => {}); // the error that stopped the export counts
   }
   const parameters = specs.reduce((total, { shape }) => total + elementCount(shape), 0);
   return { head: config.head, parameters, bytes: parameters * (dtype === "BF16" ? 2 : 4), dtype };
 }
 
-/** Name the folder that was asked for, not the temporary one that the disk refused. */
+/** Name the folder that the user gave, not the temporary one. */
 function explainExport(to: string, error: unknown): unknown {
   const reason = error instanceof UserError ? error.cause : error;
   const explained = explainWrite(to, reason);
@@ -169,7 +163,7 @@ function checkFinite(values: Float32Array, { name }: ParameterSpec, dir: string)
 
 type Check = { readonly specs: readonly ParameterSpec[]; readonly isRounded: boolean; readonly signal: AbortSignal };
 
-/** Read what was written and compare it with what it was written from. */
+/** Read what was written and compare it with its source. */
 async function verify(source: string, written: string, { specs, isRounded, signal }: Check): Promise<void> {
   const config = await readConfig(written);
   invariant(parameterSpecs(config).length === specs.length, "config.json describes the model that was written");
@@ -182,14 +176,14 @@ async function verify(source: string, written: string, { specs, isRounded, signa
     const at = before.findIndex((value, i) => !(Math.abs(value - after[i]!) <= tolerance * Math.abs(value)));
     if (at < 0) continue;
     throw new UserError(
-      `"${spec.name}" was read back as ${after[at]} where ${before[at]} was written: the disk does not keep what it is ` +
-        "given. Nothing was exported; choose another disk.",
+      `"${spec.name}" was read back as ${after[at]} where ${before[at]} was written: the disk does not keep what is ` +
+        "written. Nothing was exported; choose another disk.",
     );
   }
   if (((await list(written)) ?? []).includes("tokenizer.json")) await loadTokenizer(written);
 }
 
-/** Give the folder its name; a model that has it is set aside until that is done. */
+/** Give the folder its name; an existing model is moved aside until that is done. */
 async function putInPlace(staged: string, to: string): Promise<void> {
   const aside = temporaryName(to);
   const replaces = (await list(to)) !== null;
@@ -224,7 +218,7 @@ ${uses.map(([name, use]) => `  ${name.padEnd(12)}  ${use}`).join("\n")}
 `;
 }
 
-function help(): string {
+function help(options: string): string {
   return `trainyard export: the model of a checkpoint as a Hugging Face folder, without optimizer state.
 
 Usage: trainyard export RUN|CHECKPOINT|MODEL --to DIR [options]
@@ -237,7 +231,6 @@ RUN is a run folder, whose latest checkpoint is taken. What is written loads in 
 converter.
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

@@ -6,12 +6,27 @@
  */
 import { nearest, UserError } from "../util/errors.ts";
 
-/** One option: `text` as it is, `count` a whole number, `number` any number above 0, `choice` one of a list. */
+/**
+ * One option: `text` as it is, `count` a whole number from `least` to `most`, `choice` one of a list. A `number` is above
+ * 0 unless `least` is given, and at most `most`.
+ */
 export type Flag =
-  | { readonly kind: "text"; readonly value: string; readonly doc: string }
+  | { readonly kind: "text"; readonly value: string; readonly doc: string; readonly mayBeEmpty?: boolean }
   | { readonly kind: "switch"; readonly doc: string }
-  | { readonly kind: "count"; readonly least: number; readonly fallback?: number; readonly doc: string }
-  | { readonly kind: "number"; readonly fallback?: number; readonly doc: string }
+  | {
+      readonly kind: "count";
+      readonly least: number;
+      readonly most?: number;
+      readonly fallback?: number;
+      readonly doc: string;
+    }
+  | {
+      readonly kind: "number";
+      readonly least?: number;
+      readonly most?: number;
+      readonly fallback?: number;
+      readonly doc: string;
+    }
   | { readonly kind: "choice"; readonly of: readonly string[]; readonly doc: string };
 
 export type Flags = Readonly<Record<string, Flag>>;
@@ -30,12 +45,12 @@ export type FlagValues<T extends Flags> = { readonly [K in keyof T]: ValueOf<T[K
 
 export type Parsed<T extends Flags> = {
   readonly flags: FlagValues<T>;
-  /** What is no option. */
+  /** The arguments that are no options. */
   readonly words: readonly string[];
   readonly isHelp: boolean;
 };
 
-/** Sort the arguments of a verb by its table. */
+/** Read the arguments of a verb by its table. */
 export function parseFlags<const T extends Flags>(table: T, args: readonly string[]): Parsed<T> {
   const values: Record<string, unknown> = {};
   for (const [name, flag] of Object.entries(table)) values[name] = defaultOf(flag);
@@ -74,7 +89,8 @@ function readFlag(table: Flags, argument: string, rest: { queue: string[]; value
     return;
   }
   const text = equals < 0 ? rest.queue.shift() : argument.slice(equals + 1);
-  if (text === undefined || text === "" || (equals < 0 && text.startsWith("--"))) {
+  const isEmpty = text === "" && !(flag.kind === "text" && flag.mayBeEmpty === true);
+  if (text === undefined || isEmpty || (equals < 0 && text.startsWith("--"))) {
     throw new UserError(`\`${written}\` has no value. Write ${written} ${placeholder(flag)}.`);
   }
   rest.values[name] = readValue(flag, text, written);
@@ -89,20 +105,31 @@ function readValue(flag: Exclude<Flag, { kind: "switch" }>, text: string, writte
   }
   const value = Number(text.trim() || Number.NaN);
   if (flag.kind === "number") {
-    if (!Number.isFinite(value) || value <= 0) throw wrong("a number above 0");
+    const { least, most = Number.POSITIVE_INFINITY } = flag;
+    const isInRange = (least === undefined ? value > 0 : value >= least) && value <= most;
+    if (!Number.isFinite(value) || !isInRange) throw wrong(rangeOf(flag));
     return value;
   }
-  if (!Number.isSafeInteger(value) || value < flag.least) throw wrong(`a whole number of at least ${flag.least}`);
+  const { least, most } = flag;
+  if (!Number.isSafeInteger(value) || value < least || value > (most ?? value))
+    throw wrong(most === undefined ? `a whole number of at least ${least}` : `a whole number from ${least} to ${most}`);
   return value;
 }
 
-/** The lines of a help text. */
+/** `a number from 0 to 1`. */
+function rangeOf({ least, most }: Extract<Flag, { kind: "number" }>): string {
+  if (least === undefined) return most === undefined ? "a number above 0" : `a number above 0 and at most ${most}`;
+  return most === undefined ? `a number of at least ${least}` : `a number from ${least} to ${most}`;
+}
+
+/** The lines of a help text, `--help` last. */
 export function flagHelp(table: Flags): string {
   const rows = Object.entries(table).map(([name, flag]) => {
     const fallback = defaultOf(flag);
     const ending = flag.kind === "switch" || fallback === undefined ? "" : ` (${fallback})`;
     return [flag.kind === "switch" ? `--${name}` : `--${name} ${placeholder(flag)}`, `${flag.doc}${ending}`] as const;
   });
+  rows.push(["--help", "this text"]);
   const width = Math.max(...rows.map(([left]) => left.length));
   return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join("\n");
 }

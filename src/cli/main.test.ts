@@ -27,7 +27,7 @@ test("help and version are answered on stdout with exit code 0", () => {
   expect(trainyard("--version").stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-test("help is there at once and loads no runtime", () => {
+test("help is shown within 300 ms and loads no runtime", () => {
   const program = `await import(${JSON.stringify(pathToFileURL(launcher).href)});
     process.on("exit", () => { process.stderr.write(process.report.getReport().sharedObjects.filter((name) => name.includes("onnxruntime")).join()); });`;
   const args = ["--input-type=module", "-e", program, "--", launcher, "sft", "--help"];
@@ -80,7 +80,7 @@ test("notices go to stderr, so that a printed config stays clean", () => {
   expect(stdout).not.toMatch(/no effect/);
 });
 
-/** A program that holds on until it is told to stop, and takes `saveMs` to save. */
+/** A program that waits until it is asked to stop, and takes `saveMs` to save. */
 function interruptible(saveMs: number) {
   const interrupt = pathToFileURL(fileURLToPath(new URL("./interrupt.ts", import.meta.url))).href;
   const program = `import { withInterrupt } from ${JSON.stringify(interrupt)};
@@ -125,7 +125,7 @@ test("the second Ctrl-C ends the program at once", async () => {
 });
 
 describe("the launcher", () => {
-  /** A copy of the launcher that takes this Node for an old one, in a package with these files. */
+  /** A copy of the launcher that believes this Node is an old one, in a package with these files. */
   function oldNode(files: Readonly<Record<string, string>>) {
     const root = mkdtempSync(join(folder, "package-"));
     for (const name of ["bin", "dist/cli", "node_modules/node/bin"]) mkdirSync(join(root, name), { recursive: true });

@@ -1,53 +1,29 @@
 /**
- * The program: picks a verb, runs it, and turns what is thrown into a message and an exit code.
+ * The program: finds the verb in the table, runs it, and turns what is thrown into a message and an exit code.
  *
- * Verbs are imported only when they are called, so that help and mistakes answer at once. Exit codes: 0, 1 for our own
- * errors, 2 for the user's, 130 after an interrupt.
+ * Exit codes: 0, 1 for our own errors, 2 for the user's, 130 after an interrupt.
  */
 import { readFile } from "node:fs/promises";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
 import { clearStatus } from "../util/log.ts";
-import type { Call } from "./call.ts";
-
-/** A verb: what it is for, and how to load it. */
-type Verb = { readonly summary: string; load(): Promise<{ run(call: Call): Promise<number> }> };
-
-const verbs: Readonly<Record<string, Verb>> = {
-  ppo: { summary: "train by reinforcement learning: PPO, GRPO, RLOO, …", load: () => import("./ppo.ts") },
-  sft: { summary: "fine-tune a model on prompts and responses or conversations", load: () => import("./sft.ts") },
-  reward: { summary: "train a reward model on preference pairs", load: () => import("./reward.ts") },
-  generate: { summary: "sample responses to the prompts of a file", load: () => import("./generate.ts") },
-  eval: { summary: "score the responses of a file", load: () => import("./eval.ts") },
-  chat: { summary: "talk to a model", load: () => import("./chat.ts") },
-  data: { summary: "prepare datasets, show and check data files", load: () => import("./data.ts") },
-  serve: { summary: "serve a model over HTTP, as OpenAI's API", load: () => import("./serve.ts") },
-  dashboard: { summary: "show runs in the browser", load: () => import("./dashboard.ts") },
-  export: { summary: "write the model of a checkpoint as a Hugging Face folder", load: () => import("./export.ts") },
-  doctor: { summary: "say what this machine has and lacks for training", load: () => import("./doctor.ts") },
-  completion: {
-    summary: "print a script that completes commands in a shell",
-    load: async () => {
-      const { complete } = await import("./completion.ts");
-      return { run: (call) => complete(call, verbs) };
-    },
-  },
-};
+import type { Call, Verbs } from "./verb.ts";
+import { verbs } from "./verbs.ts";
 
 /** Run the program; returns the exit code. */
-export async function main(argv: readonly string[], env: Call["env"]): Promise<number> {
+export async function main(argv: readonly string[], env: Call["env"], table: Verbs = verbs): Promise<number> {
   if (!process.stdout.listeners("error").includes(quitOnClosedPipe)) process.stdout.on("error", quitOnClosedPipe);
   try {
-    return await dispatch(argv, env);
+    return await dispatch(argv, env, table);
   } catch (error) {
     clearStatus();
     return report(error, env);
   }
 }
 
-async function dispatch(argv: readonly string[], env: Call["env"]): Promise<number> {
+async function dispatch(argv: readonly string[], env: Call["env"], table: Verbs): Promise<number> {
   const [first, ...rest] = argv;
   if (first === undefined || first === "--help" || first === "-h" || (first === "help" && rest[0] === undefined)) {
-    process.stdout.write(help());
+    process.stdout.write(help(table));
     return 0;
   }
   if (first === "--version" || first === "-v") {
@@ -55,15 +31,15 @@ async function dispatch(argv: readonly string[], env: Call["env"]): Promise<numb
     return 0;
   }
   const [name, args] = first === "help" ? [rest[0] ?? "", ["--help"]] : [first, rest];
-  const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined;
-  if (verb === undefined) throw unknownVerb(name);
-  const { run } = await verb.load();
-  return run({ args, env });
+  const entry = Object.hasOwn(table, name) ? table[name] : undefined;
+  if (entry === undefined) throw unknownVerb(name, Object.keys(table));
+  const { verb } = await entry.load();
+  return verb.run({ args, env, summary: entry.summary, verbs: table });
 }
 
-function help(): string {
-  const width = Math.max(...Object.keys(verbs).map((name) => name.length));
-  const lines = Object.entries(verbs).map(([name, { summary }]) => `  ${name.padEnd(width)}  ${summary}`);
+function help(table: Verbs): string {
+  const width = Math.max(...Object.keys(table).map((name) => name.length));
+  const lines = Object.entries(table).map(([name, { summary }]) => `  ${name.padEnd(width)}  ${summary}`);
   return `trainyard: post-training for language models, in TypeScript
 
 Usage: trainyard VERB [CONFIG] [key=value …]
@@ -75,8 +51,7 @@ trainyard VERB --help lists the keys of a verb; trainyard --version prints the v
 `;
 }
 
-function unknownVerb(name: string): UserError {
-  const known = Object.keys(verbs);
+function unknownVerb(name: string, known: readonly string[]): UserError {
   const [close] = nearest(name, known, 1);
   const guess = close === undefined ? "" : ` Did you mean ${close}?`;
   const what = name.startsWith("-") ? "option" : name.includes("=") ? "verb (a verb comes before the keys)" : "verb";

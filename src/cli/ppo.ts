@@ -1,19 +1,21 @@
 /** `trainyard ppo`: reinforcement learning. */
-import { ppoSchema } from "../config/ppo/schema.ts";
-import type { Call } from "./call.ts";
-import { runVerb } from "./config-verb.ts";
+import { type PpoInput, ppoSchema } from "../config/ppo/schema.ts";
+import { configVerb } from "./config-verb.ts";
+import type { Verb } from "./verb.ts";
 
-/** Run the verb; returns the exit code. */
-export async function run(call: Call): Promise<number> {
-  return runVerb(call, ppoSchema, {
-    summary: "train a model by reinforcement learning: PPO, GRPO, RLOO and their family",
-    examples: [
-      "trainyard ppo actor_rollout_ref.model.path=MODEL data.train_files=train.parquet custom_reward_function.path=reward.ts",
-      "trainyard ppo … algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 critic.enable=false",
-    ],
-    async work(config, context) {
-      const { trainRl } = await import("../train/rl/run.ts");
-      await trainRl(config, context);
-    },
-  });
-}
+export const verb: Verb<PpoInput> = configVerb({
+  schema: ppoSchema,
+  examples: [
+    "trainyard ppo actor_rollout_ref.model.path=MODEL data.train_files=train.parquet custom_reward_function.path=reward.ts",
+    "trainyard ppo … algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 critic.enable=false",
+  ],
+  rows: {
+    fits: (has) => has("prompt", "reward_model") || has("prompt", "data_source"),
+    check: async (task, findings) => (await import("./ppo-check.ts")).checkPrompts(task, findings),
+  },
+  plan: async (config, context) => (await import("./ppo-plan.ts")).planRl(config, context),
+  async run(config, context) {
+    const { trainRl } = await import("../train/rl/run.ts");
+    await trainRl(config, context);
+  },
+});

@@ -1,72 +1,72 @@
 /**
- * `trainyard serve`: open a model, serve it until a signal comes, let requests under way end.
+ * `trainyard serve`: open a model and serve it until a signal comes.
  *
- * The first SIGTERM or Ctrl-C drains and ends with exit code 0; a second one ends the program at once.
+ * After the first SIGTERM or Ctrl-C open requests are finished, and the exit code is 0; a second one ends the program at
+ * once.
  */
 import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
 import type { SamplerLimits } from "../rollout/request.ts";
 import type { ServerOptions } from "../serve/server.ts";
 import { messageOf, UserError } from "../util/errors.ts";
-import { formatBytes, formatCount } from "../util/format.ts";
-import { clearStatus, info, status } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import { type FlagValues, flagHelp, parseFlags } from "./flags.ts";
+import { formatCount } from "../util/format.ts";
+import { flagVerb } from "./flag-verb.ts";
+import type { FlagValues } from "./flags.ts";
+import { untilSignal } from "./interrupt.ts";
+import type { Call } from "./verb.ts";
 
 const flags = {
   host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
-  port: { kind: "count", least: 0, fallback: 8000, doc: "port to listen on; 0 for any that is free" },
+  port: { kind: "count", least: 0, most: 65535, fallback: 8000, doc: "port to listen on; 0 for any that is free" },
   "api-key": { kind: "text", value: "KEY", doc: "key that clients must send (or the variable TRAINYARD_API_KEY)" },
-  "served-model-name": { kind: "text", value: "NAME", doc: "name clients call the model by (the folder's name)" },
+  "served-model-name": { kind: "text", value: "NAME", doc: "name of the model for clients (the folder's name)" },
   "max-model-len": { kind: "count", least: 2, doc: "tokens of prompt and answer together (the model's context)" },
   "max-num-seqs": { kind: "count", least: 1, doc: "sequences decoded together" },
   "max-num-batched-tokens": { kind: "count", least: 1, doc: "prompt tokens computed in one step" },
   "cache-gb": { kind: "number", doc: "memory for keys and values of past tokens, in GB" },
   device: { kind: "choice", of: ["cpu", "webgpu", "cuda"], doc: "where the model runs" },
   threads: { kind: "count", least: 0, fallback: 0, doc: "threads of the engine; 0 for one per core" },
-  "chat-template": { kind: "text", value: "FILE", doc: "Jinja template in the place of the model's own" },
-  "max-queued-requests": { kind: "count", least: 1, fallback: 1024, doc: "prompts under way before 429" },
+  "chat-template": { kind: "text", value: "FILE", doc: "Jinja template instead of the model's own" },
+  "max-queued-requests": { kind: "count", least: 1, fallback: 1024, doc: "open prompts before further ones get 429" },
   "max-body-mb": { kind: "number", fallback: 8, doc: "largest request body, in MB" },
   "request-timeout": { kind: "number", fallback: 600, doc: "seconds one request may take" },
-  "shutdown-timeout": { kind: "number", fallback: 30, doc: "seconds requests under way have to end" },
+  "shutdown-timeout": { kind: "number", fallback: 30, doc: "seconds that open requests have to end" },
   "allowed-origins": { kind: "text", value: "A,B", doc: "origins that browsers may call from; * for all (none)" },
   "allow-reload": { kind: "switch", doc: "without a key, let programs on this machine call /reload_weights" },
 } as const;
 
 type Settings = FlagValues<typeof flags>;
 
-/** Run the verb; returns the exit code. */
-export async function run({ args, env }: Call): Promise<number> {
-  const { flags: settings, words, isHelp } = parseFlags(flags, args);
-  if (isHelp) {
-    process.stdout.write(help());
+export const verb = flagVerb({
+  flags,
+  help,
+  async run({ flags: settings, words: [model, extra] }, { env }) {
+    if (model === undefined) throw new UserError("There is no model to serve. Name one: trainyard serve MODEL.");
+    if (extra !== undefined) throw new UserError(`Both ${model} and ${extra} are models. Serve one of them.`);
+    const notice = "Stopping: open requests are finished first. Press Ctrl-C again to stop at once.";
+    await untilSignal((signal) => serve(model, settings, { env, signal }), { notice });
     return 0;
-  }
-  const [model, extra] = words;
-  if (model === undefined) throw new UserError("There is no model to serve. Name one: trainyard serve MODEL.");
-  if (extra !== undefined) throw new UserError(`Both ${model} and ${extra} are models. Serve one of them.`);
-  return untilSignal((signal) => serve(model, settings, { env, signal }));
-}
+  },
+});
 
 async function serve(
   name: string,
   settings: Settings,
   { env, signal }: { env: Call["env"]; signal: AbortSignal },
 ): Promise<void> {
-  const [{ resolveModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }] = await Promise.all([
-    import("../models/hub.ts"),
+  const [{ fetchModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }] = await Promise.all([
+    import("../train/fetch-model.ts"),
     import("../engine/embedded/engine.ts"),
     import("../text/tokenizer.ts"),
     import("../serve/server.ts"),
   ]);
   const options = await optionsOf(name, settings, env);
-  const folder = await resolveModel(name, { env, signal, onProgress: showDownload });
-  clearStatus();
+  const folder = await fetchModel(name, { env, signal });
   const tokenizer = await loadTokenizer(folder);
   const engine = new EmbeddedEngine({ device: settings.device, threads: settings.threads });
   try {
     const model = await engine.open({ folder, sampler: limitsOf(settings) });
-    await model.sample({ prompt: [0], maxNewTokens: 1 }); // what cannot work says so now, and the first client need not wait
+    await model.sample({ prompt: [0], maxNewTokens: 1 }); // so that an error shows now, and the first client need not wait
     const maxLength = lengthOf(settings, model.config.maxPositions, model.samplerStats().cacheTokens);
     if (signal.aborted) return;
     const server = await startServer(model, tokenizer, { ...options, maxLength });
@@ -90,7 +90,7 @@ function limitsOf(settings: Settings): SamplerLimits {
   return Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined));
 }
 
-/** Tokens of prompt and answer together: what was asked for, else what both the model and the cache can hold. */
+/** Tokens of prompt and answer together: what the option says, else what both the model and the cache can hold. */
 function lengthOf(settings: Settings, maxPositions: number, cacheTokens: number): number {
   const asked = settings["max-model-len"];
   if (asked !== undefined && asked > maxPositions)
@@ -107,7 +107,7 @@ type Options = Omit<ServerOptions, "maxLength">;
 async function optionsOf(name: string, settings: Settings, env: Call["env"]): Promise<Options> {
   return {
     host: settings.host ?? "127.0.0.1",
-    port: readPort(settings.port),
+    port: settings.port,
     apiKey: settings["api-key"] ?? (env.TRAINYARD_API_KEY || null),
     names: [settings["served-model-name"] ?? basename(name.replace(/[\\/]+$/, "")), name],
     root: name,
@@ -119,11 +119,6 @@ async function optionsOf(name: string, settings: Settings, env: Call["env"]): Pr
     allowsReload: settings["allow-reload"],
     version: await readVersion(),
   };
-}
-
-function readPort(port: number): number {
-  if (port <= 65535) return port;
-  throw new UserError(`\`--port\` is ${port}; ports go up to 65535, and 0 takes any that is free.`);
 }
 
 async function readTemplate(file: string): Promise<string> {
@@ -142,10 +137,6 @@ async function readVersion(): Promise<string> {
   return version;
 }
 
-function showDownload({ file, doneBytes, totalBytes }: { file: string; doneBytes: number; totalBytes: number }): void {
-  status(`Downloading ${file}: ${formatBytes(doneBytes)} of ${formatBytes(totalBytes)}`);
-}
-
 function welcome(url: string, { names, apiKey }: Options, about: string): string {
   const body = JSON.stringify({ model: names[0], messages: [{ role: "user", content: "Hello" }] });
   const key = apiKey === null ? "" : ' -H "authorization: Bearer $TRAINYARD_API_KEY"';
@@ -158,38 +149,7 @@ Ctrl-C stops it.
 `;
 }
 
-/** npm and our launcher pass on a signal that the terminal has sent to everyone: a repeat this soon is the same one. */
-const sameSignalMs = 300;
-
-/** Do `work` with a signal that SIGTERM and Ctrl-C abort; a second one ends the program at once. Returns 0. */
-async function untilSignal(work: (signal: AbortSignal) => Promise<void>): Promise<number> {
-  const controller = new AbortController();
-  let firstAt = 0;
-  const onSignal = (name: NodeJS.Signals) => {
-    if (!controller.signal.aborted) {
-      firstAt = performance.now();
-      info("Stopping: requests under way are finished first. Press Ctrl-C again to stop at once.");
-      controller.abort();
-    } else if (performance.now() - firstAt > sameSignalMs) {
-      // By the signal itself: `process.exit` would wait for the engine thread to come out of the pass it is in.
-      process.removeAllListeners(name);
-      process.kill(process.pid, name);
-    }
-  };
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
-  try {
-    await work(controller.signal);
-  } catch (error) {
-    if (!controller.signal.aborted || !(error instanceof Error && error.name === "AbortError")) throw error;
-  } finally {
-    process.off("SIGINT", onSignal);
-    process.off("SIGTERM", onSignal);
-  }
-  return 0;
-}
-
-function help(): string {
+function help(options: string): string {
   return `trainyard serve: an OpenAI-compatible server for a model.
 
 Usage: trainyard serve MODEL [options]
@@ -202,7 +162,6 @@ MODEL is a Hugging Face folder or a name on the hub. Endpoints: /v1/models, /v1/
 /tokenize, /detokenize, /reload_weights, /health, /version, /metrics (docs/serving.md).
 
 Options
-${flagHelp(flags)}
-  --help  this text
+${options}
 `;
 }

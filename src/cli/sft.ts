@@ -1,25 +1,24 @@
-/** `trainyard sft`: a config, then supervised fine-tuning. */
-import { sftSchema } from "../config/sft/schema.ts";
-import type { Call } from "./call.ts";
-import { runVerb } from "./config-verb.ts";
+/** `trainyard sft`: supervised fine-tuning. */
+import { type SftInput, sftSchema } from "../config/sft/schema.ts";
+import { configVerb } from "./config-verb.ts";
+import { columnPairs } from "./sft-columns.ts";
+import type { Verb } from "./verb.ts";
 
-const summary = "fine-tune a model on prompts and responses, or on conversations.";
-
-const examples = [
-  "trainyard sft model.path=models/tiny data.train_files=chats.jsonl",
-  "trainyard sft model.path=Qwen/Qwen2.5-0.5B-Instruct data.train_files=train.parquet \\",
-  "  data.prompt_key=question data.response_key=answer optim.lr=1e-5",
-  "trainyard sft run.yaml trainer.total_epochs=1 --dry-run",
-];
-
-/** Run the verb; returns the exit code. */
-export async function run(call: Call): Promise<number> {
-  return runVerb(call, sftSchema, {
-    summary,
-    examples,
-    work: async (config, context) => {
-      const { trainSft } = await import("../train/supervised/sft.ts");
-      await trainSft(config, context);
-    },
-  });
-}
+export const verb: Verb<SftInput> = configVerb({
+  schema: sftSchema,
+  examples: [
+    "trainyard sft model.path=models/tiny data.train_files=chats.jsonl",
+    "trainyard sft model.path=Qwen/Qwen2.5-0.5B-Instruct data.train_files=train.parquet \\",
+    "  data.prompt_key=question data.response_key=answer optim.lr=1e-5",
+    "trainyard sft run.yaml trainer.total_epochs=1 --dry-run",
+  ],
+  rows: {
+    fits: (has) => !has("chosen", "rejected") && (has("messages") || columnPairs.some((pair) => has(...pair))),
+    check: async (task, findings) => (await import("./sft-check.ts")).checkExamples(task, findings),
+  },
+  plan: async (config, context) => (await import("./sft-plan.ts")).planSft(config, context),
+  async run(config, context) {
+    const { trainSft } = await import("../train/supervised/sft.ts");
+    await trainSft(config, context);
+  },
+});

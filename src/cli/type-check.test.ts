@@ -1,4 +1,4 @@
-/** A config file in TypeScript that is not right: the compiler's words where there is one, and never a stack. */
+/** A config file in TypeScript with a mistake: the errors of the compiler where there is one, and never a stack. */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -38,7 +38,7 @@ const wrongUnseen = `const answer: number = "42";
 export default { model: { path: "m" }, trainer: { project_name: String(answer) } };\n`;
 
 describe("with a compiler in the project", () => {
-  test("a wrong value is the compiler's error, and then which key takes what", () => {
+  test("a wrong value gives the compiler's error, then the key and what it takes", () => {
     const { code, stdout, stderr } = trainyard(typed, wrongValue);
     expect(stderr.split("\n")).toEqual([
       "trainyard.config.ts(1,7): TS2322: Type 'string' is not assignable to type 'number'.",
@@ -48,14 +48,14 @@ describe("with a compiler in the project", () => {
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
   });
 
-  test("a slip of syntax has its line and column", () => {
+  test("a syntax error has its line and column", () => {
     const { code, stderr } = trainyard(typed, wrongSyntax);
     expect(stderr).toMatch(/^trainyard\.config\.ts\(2,3\): TS1005: ',' expected\.\n/);
     expect(stderr).not.toMatch(/\n\s+at /);
     expect(code).toBe(2);
   });
 
-  test("an error that becomes no wrong value is found by a dry run", () => {
+  test("a type error in code that gives no wrong value is found by a dry run", () => {
     const { code, stderr } = trainyard(typed, wrongUnseen, "--dry-run");
     expect(stderr).toMatch(
       /^trainyard\.config\.ts\(1,7\): TS2322: Type 'string' is not assignable to type 'number'\.$/m,
@@ -64,7 +64,7 @@ describe("with a compiler in the project", () => {
     expect(trainyard(typed, wrongUnseen, "--cfg", "job")).toMatchObject({ code: 0 });
   });
 
-  test("a file that is right has no errors, whatever modules the compiler does not find", async () => {
+  test("a correct file has no errors, even if the compiler does not find a module", async () => {
     const file = join(typed, "right.ts");
     writeFileSync(file, 'import { x } from "no-types-here";\nexport default { model: { path: `m${x}` } };\n');
     expect(await typeErrors(file)).toEqual([]);

@@ -1,8 +1,8 @@
 /**
- * What the TypeScript compiler says about a config file, where the project that it belongs to has one installed.
+ * The errors of the TypeScript compiler in a config file, where the project of the file has a compiler installed.
  *
- * Node runs such a file without looking at its types, and the schema refuses wrong values by key; the compiler adds the
- * line and column, and finds what never becomes a value. Only what it says about the file itself is taken.
+ * Node runs such a file without checking its types, and the schema refuses wrong values by key. The compiler adds the line
+ * and column, and finds errors in code that never becomes a value. Only errors in the file itself are reported.
  */
 import { execFile } from "node:child_process";
 import { mkdtemp, realpath, rm, writeFile } from "node:fs/promises";
@@ -11,10 +11,10 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const MOST = 5;
+const MAX_ERRORS = 5;
 const DEADLINE_MS = 20_000;
 
-/** The compiler's errors, as `file(line,column): message`; none where there is no compiler. */
+/** The errors, as `file(line,column): message`; none where there is no compiler. */
 export async function typeErrors(path: string): Promise<string[]> {
   const file = await realpath(path);
   const compiler = findCompiler(file);
@@ -27,7 +27,7 @@ export async function typeErrors(path: string): Promise<string[]> {
     const output = await new Promise<string>((done) => {
       execFile(process.execPath, args, { cwd: dirname(file), timeout: DEADLINE_MS }, (_, stdout) => done(stdout));
     });
-    return aboutFile(output, file).slice(0, MOST);
+    return aboutFile(output, file).slice(0, MAX_ERRORS);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
@@ -41,7 +41,7 @@ function findCompiler(file: string): string | null {
   }
 }
 
-/** As Node reads the file. In a clone the types of trainyard are those of its sources. */
+/** Compiler options that read the file as Node does. In a clone the types of trainyard come from its sources. */
 function optionsFor(file: string): Record<string, unknown> {
   const isClone = import.meta.url.endsWith(".ts");
   const source = (name: string) => [fileURLToPath(new URL(`../${name}`, import.meta.url))];
@@ -58,10 +58,10 @@ function optionsFor(file: string): Record<string, unknown> {
   };
 }
 
-/** Modules and types that the compiler does not find need not be missing when the file runs. */
+/** A module or type that the compiler does not find may be found when the file runs. */
 const isMissingModule = (line: string): boolean => /error TS(2307|2580|2591|2688|7016):/.test(line);
 
-/** Lines that begin with the file's name, whatever folder the compiler takes it relative to, with those that explain them. */
+/** The errors that begin with the name of the file, in whatever folder, with the lines that explain them. */
 function aboutFile(output: string, file: string): string[] {
   const name = file.slice(dirname(file).length + 1);
   const found: string[] = [];

@@ -56,10 +56,10 @@ describe("chat", () => {
   test.each([
     [[], /`trainyard chat` needs a model/],
     [["a", "b"], /talks to one model, and a and b are several/],
-    [["a", "--temperatur", "1"], /^Unknown option '--temperatur'.* trainyard chat --help lists the options\.$/],
-    [["a", "--temperature", "hot"], /`--temperature` is hot; it takes a number of at least 0/],
-    [["a", "--max-tokens", "1.5"], /it takes a whole number of at least 1/],
-    [["a", "--device", "tpu"], /`--device` is tpu/],
+    [["a", "--temperatur", "1"], /^`--temperatur` is no option\. Did you mean --temperature\?/],
+    [["a", "--temperature", "hot"], /`--temperature` is "hot"; it should be a number of at least 0/],
+    [["a", "--max-tokens", "1.5"], /it should be a whole number of at least 1/],
+    [["a", "--device", "tpu"], /`--device` is "tpu"/],
     [["nowhere"], /There is no folder "nowhere"/],
     [["--url", "http://127.0.0.1:9/v1"], /127\.0\.0\.1:9\/v1 does not answer/],
   ])("%j is one message and exit code 2", async (args, message) => {

@@ -1,4 +1,4 @@
-/** What every kind of config file has in common: it is read as text, and it becomes one entry per leaf. */
+/** What all kinds of config files have in common: they are read as text and become one entry per leaf. */
 import { readFile } from "node:fs/promises";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { isDict } from "./interpolate.ts";
@@ -7,7 +7,7 @@ import type { Entry } from "./overrides.ts";
 /** A config file as entries, and the config of verl it builds on, if any. */
 export type Loaded = { readonly entries: readonly Entry[]; readonly configName?: string | undefined };
 
-/** Read a config file as text, with a message for the ways that goes wrong. */
+/** Read a config file as text; a `UserError` says why it cannot be read. */
 export async function readConfig(file: string): Promise<string> {
   try {
     return await readFile(file, "utf8");
@@ -17,7 +17,7 @@ export async function readConfig(file: string): Promise<string> {
   }
 }
 
-/** The entries of a dict, one per leaf; `whereOf` tells where a path was written. */
+/** The entries of a dict, one per leaf; `whereOf` says where a path was written. */
 export function entriesOf(
   value: Readonly<Record<string, unknown>>,
   whereOf: (path: string) => string,

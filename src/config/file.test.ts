@@ -40,7 +40,7 @@ async function load(
 
 const yaml = { file: "run.yaml" };
 
-test("a YAML file sets keys and the command line has the last word", async () => {
+test("a YAML file sets keys, and the command line overrides it", async () => {
   const text = "model:\n  path: m\ndata:\n  max_length: 7\n  train_files: [a, b]\noptim:\n  lr: 1e-5\n";
   const { config } = await load({ "run.yaml": text }, yaml, ["data.max_length=8"]);
   expect(config).toMatchObject({
@@ -50,7 +50,7 @@ test("a YAML file sets keys and the command line has the last word", async () =>
   });
 });
 
-test("interpolations take another key with its type, a default, a sibling or the environment", async () => {
+test("an interpolation gives another key with its type, a default, a sibling or a variable of the environment", async () => {
   const text = `model: {path: "\${oc.env:NAME}/x", tokenizer_path: "\${oc.env:NONE,tok}"}
 data: {max_length: "\${data.train_batch_size}", prompt_key: "\${oc.select:data.nothing,q}", response_key: "\${.prompt_key}"}
 trainer: {experiment_name: "b\${data.train_batch_size}-\${trainer.seed}"}`;
@@ -60,7 +60,7 @@ trainer: {experiment_name: "b\${data.train_batch_size}-\${trainer.seed}"}`;
   expect(config.trainer).toMatchObject({ experiment_name: "b32-1", default_local_dir: "checkpoints/gsm8k-sft/b32-1" });
 });
 
-test("a defaults list is composed in its order, with _self_ where it stands", async () => {
+test("a defaults list is composed in its order, with _self_ at its place", async () => {
   const files = {
     "base.yaml": "data: {max_length: 1, train_batch_size: 1}\nmodel: {path: base}\n",
     "optim/slow.yaml": "lr: 1e-9\nweight_decay: 0.5\n",
@@ -113,7 +113,7 @@ test("trainyard.config.ts is read when no file is named, and only then", async (
   expect((await load(files, yaml)).config.model.path).toBe("named");
 });
 
-describe("a file that does not fit is answered with its name and place", () => {
+describe("a mistake in a file gives a message with its name and place", () => {
   const cases: readonly [string, Readonly<Record<string, string>>, Omit<Request, "folder">, RegExp][] = [
     ["missing", {}, yaml, /run\.yaml cannot be read: there is no such file\.$/],
     ["broken", { "run.yaml": "a: 1\nb: [1,\n" }, yaml, /run\.yaml:\d+:\d+ is not YAML: /],
@@ -152,7 +152,7 @@ describe("a file that does not fit is answered with its name and place", () => {
     test(name, async () => expect(load(files, request)).rejects.toThrow(message));
 });
 
-test("what the compiler has against a TypeScript config is told with its line", () => {
+test("a syntax error in a TypeScript config is shown with its line", () => {
   const folder = folderOf({ "run.ts": 'export default {\n  model: { path: "m" } data: 3,\n};\n' });
   const launcher = fileURLToPath(new URL("../../bin/trainyard.js", import.meta.url));
   const { status, stderr } = spawnSync(process.execPath, [launcher, "sft", "run.ts"], {

@@ -1,7 +1,8 @@
 /**
  * Config files of every kind: Hydra-style YAML, JSON, and TypeScript with `defineConfig`.
  *
- * A TypeScript config is plain data that the types check (functions allowed where a key takes one); it runs as it is.
+ * A TypeScript config is plain data that the compiler checks; a key that takes a function may hold one. Node runs the
+ * file as it is.
  */
 import { existsSync } from "node:fs";
 import { extname, join, resolve } from "node:path";
@@ -12,12 +13,12 @@ import { isDict } from "./interpolate.ts";
 import { FunctionInFile } from "./ppo/values.ts";
 import type { AnySchema } from "./schema.ts";
 
-/** The file that is read when no other is named. */
+/** The file that is read when no file is named. */
 export const defaultFile = "trainyard.config.ts";
 
-/** Which config was asked for. */
+/** Which config to read. */
 export type Request = {
-  /** A positional file. */
+  /** A file that is an argument of the command. */
   readonly file?: string | undefined;
   /** Hydra's `--config-path`: a folder. */
   readonly configPath?: string | undefined;
@@ -42,7 +43,7 @@ export function isConfigFile(argument: string): boolean {
   return !argument.includes("=") && Object.hasOwn(kinds, extname(argument));
 }
 
-/** Read the config that was asked for; without a request, `trainyard.config.ts` if it is there. */
+/** Read a config; where none is named, `trainyard.config.ts` if it exists. */
 export async function loadConfig(request: Request, schema: AnySchema): Promise<Loaded & { file?: string }> {
   const { file, configPath, configName, folder } = request;
   if (file !== undefined && (configPath !== undefined || configName !== undefined)) {
@@ -114,14 +115,14 @@ async function loadModule(file: string): Promise<Loaded> {
   if (!isDict(module.default)) {
     throw new UserError(`${file} has no default export that is a config. Write: export default defineConfig({ … });`);
   }
-  // A function stays in its file, from where a process of its own can load it.
+  // Only the file of a function is kept: the processes that call it load it from there.
   const entries = entriesOf(module.default, () => `in ${file}`).map((entry) =>
     typeof entry.value === "function" ? { ...entry, value: new FunctionInFile(file) } : entry,
   );
   return { entries };
 }
 
-/** The line of a file that an error is about, as `:3`, and for the compiler's errors that line with a mark below it. */
+/** The line of a file that an error is about, as `:3`; for a syntax error also the text of the line, with a mark below. */
 function placeIn(file: string, error: unknown): { line: string; excerpt: string } {
   const stack = error instanceof Error ? (error.stack ?? "").split("\n") : [];
   const about = stack.find((it) => it.includes(`${file}:`));

@@ -1,12 +1,14 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { defineConfig } from "../cli/define-config.ts";
+import { loadSchemas } from "../cli/verbs.ts";
 import { mandatory } from "../util/field.ts";
-import { defineConfig } from "./define.ts";
 import { hasInterpolation } from "./interpolate.ts";
 import { configReference } from "./reference.ts";
 import { allKeys, fieldsOf, find } from "./schema.ts";
-import { schemas } from "./schemas.ts";
 import type { SftConfig } from "./sft/schema.ts";
+
+const schemas = await loadSchemas();
 
 test("docs/config.md is what the schemas say (run `node scripts/docs.ts`)", () => {
   const page = readFileSync(new URL("../../docs/config.md", import.meta.url), "utf8");
@@ -37,6 +39,11 @@ test("a config file is checked by the compiler and the resolved config is typed"
     optim: { lr: 1e-5 },
     trainer: { save_freq: "after_each_epoch" },
   });
+  // The keys of every verb are accepted.
+  defineConfig({ actor_rollout_ref: { rollout: { n: 8 } }, custom_reward_function: ({ response }) => response.length });
+  defineConfig({ data: { chosen_key: "better", rejected_key: "worse" } });
+  defineConfig({ data: { output_path: "answers.jsonl" }, rollout: { temperature: 0 } });
+  defineConfig({ eval: { pass_score: 0.5 } });
   // @ts-expect-error: a misspelt key does not compile
   defineConfig({ data: { train_batchsize: 1 } });
   // @ts-expect-error: neither does a wrong type

@@ -1,8 +1,8 @@
 /**
- * The verbs as functions of a program: each takes the config that a file would hold and does what the command does.
+ * The verbs as functions for programs: each takes what a config file would hold and does what the command does.
  *
  * A config is resolved as on the command line, so defaults, spellings and messages are the same. Nothing here reads
- * `process.env`: a program that wants its variables to count gives them.
+ * `process.env`: a program passes the variables that are to count.
  */
 import { homedir } from "node:os";
 import { entriesOf } from "../config/entries.ts";
@@ -22,7 +22,7 @@ import * as rl from "./rl/run.ts";
 import * as preference from "./supervised/reward-model.ts";
 import * as sft from "./supervised/sft.ts";
 
-/** A signal that stops the run, which is then saved, and the environment; neither is needed. */
+/** A signal that stops the run, which is then saved, and environment variables; both are optional. */
 export type RunContext = Partial<TrainContext>;
 
 /** Train by reinforcement learning: `trainyard ppo`. */
@@ -37,7 +37,7 @@ export const trainSft = (config: SftInput, context: RunContext = {}): Promise<vo
 export const trainReward = (config: RewardConfigInput, context: RunContext = {}): Promise<void> =>
   run(rewardSchema, config, context, preference.trainReward);
 
-/** Answer the prompts of a file: `trainyard generate`. */
+/** Sample responses to the prompts of a file: `trainyard generate`. */
 export const generate = (config: GenerateInput, context: RunContext = {}): Promise<void> =>
   run(generateSchema, config, context, generation.generate);
 

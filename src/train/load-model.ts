@@ -1,8 +1,9 @@
 /**
- * A model for programs of one's own: it answers, says how likely an answer is, and learns from a loss.
+ * A model for the user's own programs: it samples responses, computes log-probs, and is trained with a loss.
  *
- * Text and token ids meet here, so that a loop is short to write; what a batch, a loss and an optimizer step are is the
- * engine's contract. Requests that are made together are sampled together, from the weights as they are.
+ * Prompts and responses may be texts or token ids, so that a training loop is short to write. What a batch, a loss and an
+ * optimizer step are is said by the engine's contract. Requests that are made together are sampled together, from the
+ * current weights.
  */
 import { encodePromptTurn } from "../data/messages.ts";
 import type { Engine, Model, ModelSpec, TokenRow } from "../engine/contract.ts";
@@ -11,12 +12,12 @@ import type { Message } from "../text/chat-template.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import type { TrainContext } from "./context.ts";
-import { fetchModel } from "./supervised/sft-data.ts";
+import { fetchModel } from "./fetch-model.ts";
 
-/** A chat, which the model's template turns to tokens, or a plain text, which is taken as it is. */
+/** A chat, which the model's template turns into tokens, or a plain text, which is encoded as it is. */
 export type TextPrompt = string | readonly Message[];
 
-/** How to sample; everything of a request but the prompt, and at most 256 new tokens unless said otherwise. */
+/** How to sample: everything of a request but the prompt. `maxNewTokens` is 256 unless it is given. */
 export type GenerateOptions = Partial<Omit<SampleRequest, "prompt" | "wantsText">>;
 
 /** A prompt as token ids with its samples, in order of their index. */
@@ -46,10 +47,10 @@ export type LoadedModel = Pick<Model, "config" | "parameterCount" | "train" | "s
   };
 
 const MAX_NEW_TOKENS = 256;
-/** Padded tokens per pass that only measures. */
+/** Padded tokens per forward pass. */
 const PASS_TOKENS = 8192;
 
-/** Load a Hugging Face folder, or a hub id; `env` is where HF_TOKEN, HF_HOME and their kin are looked up. */
+/** Load a Hugging Face folder, or a hub id; HF_TOKEN, HF_HOME and the like are read from `env`. */
 export async function loadModel(path: string, options: LoadOptions = {}): Promise<LoadedModel> {
   const { device = "cpu", threads = 0, sampler = {}, env = {}, signal = AbortSignal.any([]) } = options;
   const folder = await fetchModel(path, { env, signal });
@@ -108,7 +109,7 @@ function rowOf(
   if (before.length === 0 || after.length === 0)
     throw new UserError(
       `The ${before.length === 0 ? "prompt" : "response"} ${JSON.stringify(before.length === 0 ? prompt : response)} has no tokens, ` +
-        "and the log-prob of a token is that of what follows another. Give a text that has some.",
+        "and a log-prob needs a token and another one before it. Give a text that has some.",
     );
   const ids = Int32Array.of(...before, ...after);
   return { ids, mask: new Uint8Array(ids.length).fill(1, before.length) };

@@ -1,11 +1,11 @@
-/** A model of this machine to sample from: its folder, its tokenizer and, once it is needed, the model itself. */
+/** A model to sample from in this process: its folder, its tokenizer and, when it is first needed, the model itself. */
 import type { Engine, ModelSpec } from "../engine/contract.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import type { SamplerLimits } from "../rollout/request.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import type { TrainContext } from "./context.ts";
+import { fetchModel } from "./fetch-model.ts";
 import { type LazySampler, lazily } from "./generate/responder.ts";
-import { fetchModel } from "./supervised/sft-data.ts";
 
 export type LocalOptions = {
   /** A Hugging Face folder or hub id. */
@@ -25,7 +25,7 @@ export type LocalModel = {
   readonly sampler: LazySampler;
 };
 
-/** Find a model and read what is small of it; a hub id is downloaded. */
+/** Find a model and read its config and tokenizer; a model of the hub is downloaded first. */
 export async function findModel(options: LocalOptions, context: TrainContext): Promise<LocalModel> {
   const { path, tokenizerPath = null } = options;
   const folder = await fetchModel(path, context);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { correctionDefaults, correctionPresets } from "../../algos/correction/presets.ts";
-import { defineConfig } from "../define.ts";
+import { defineConfig } from "../../cli/define-config.ts";
 import { entriesOf } from "../entries.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
 import { resolve } from "../resolve.ts";

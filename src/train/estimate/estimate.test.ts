@@ -1,4 +1,4 @@
-/** Laws of the estimate: it counts as the engine counts, grows as work grows, and is exact where work is what it says. */
+/** Laws of the estimate: it counts as the engine counts, grows with the work, and is exact for linear times. */
 import { describe, expect, test } from "vitest";
 import { charConfig } from "../../../test/rl-yard.ts";
 import { tinyConfig } from "../../../test/sandbox.ts";
@@ -46,7 +46,7 @@ test.each([
 });
 
 describe("memory", () => {
-  test("of weights, gradients and two moments is four bytes each; of what is not trained, of the weights alone", () => {
+  test("is four bytes for each weight, gradient and moment; a role that is not trained has weights alone", () => {
     const plan = planOf(pass(1, 8));
     const weights = 4 * parameterCount(tiny);
     expect(roleMemory(plan, plan.roles[0]!)).toMatchObject({ weights, gradients: weights, optimizer: 2 * weights });
@@ -60,11 +60,11 @@ describe("memory", () => {
     expect(bytesOf(planOf(pass(16, 64, { micro: { rows: 2 } })))).toBeLessThan(bytesOf(planOf(pass(16, 64))));
   });
 
-  test("of a pass that only measures is less than that of one that learns", () => {
+  test("of a forward pass is less than that of a training pass", () => {
     expect(bytesOf(planOf(pass(8, 64, { kind: "forward" })))).toBeLessThan(bytesOf(planOf(pass(8, 64))));
   });
 
-  test("of sampling counts the sequences that run together, and no more", () => {
+  test("of sampling counts only the sequences that are decoded together", () => {
     const sampling = (n: number, maxSequences: number) => ({
       roles: [{ name: "actor", config: tiny, isTrained: true }],
       passes: [],
@@ -94,7 +94,7 @@ describe("a line", () => {
       ],
     ],
     [
-      "a line that would begin below zero",
+      "a line that would start below zero",
       [
         { work: 1, seconds: 0.1 },
         { work: 4, seconds: 2 },
@@ -113,18 +113,18 @@ describe("time", () => {
     update: 2,
   };
 
-  test("of an update is its runs, its operations and its optimizer steps", () => {
+  test("of an update is that of its runs, its operations and its optimizer steps", () => {
     const plan = planOf(pass(8, 64, { times: 3 }));
     const work = operations(tiny, "train", { tokens: 8 * 64, counted: 8 * 64, time: 64, isShared: false });
     expect(stepSeconds(plan, rates).get("train")).toBeCloseTo(3 * (10 + 1e-3 * work + 2 * parameterCount(tiny)), 3);
   });
 
-  test("of a gradient is three times that of a pass that only measures", () => {
+  test("of a training pass is three times that of a forward pass", () => {
     const block = { tokens: 640, counted: 100, time: 64, isShared: false };
     expect(operations(tiny, "train", block)).toBe(3 * operations(tiny, "forward", block));
   });
 
-  test("of decoding is a step per token for all that run together, and as many rounds as it takes", () => {
+  test("of decoding is one step per token for the sequences that are decoded together, repeated until all are done", () => {
     const plan = (maxSequences: number): StepPlan => ({
       roles: [{ name: "actor", config: tiny, isTrained: true }],
       passes: [],

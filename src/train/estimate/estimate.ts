@@ -18,7 +18,7 @@ import { elementCount } from "../../models/safetensors.ts";
 /** A model in its role. */
 export type Role = { readonly name: string; readonly config: ModelConfig; readonly isTrained: boolean };
 
-/** A pass of a model over a batch; `batches` are several alike, of which a step makes `times`. */
+/** A pass of a model over a batch. `batches` are examples of that batch; a step makes the pass `times` times. */
 export type Pass = {
   /** verl's name of the phase. */
   readonly timer: string;
@@ -39,7 +39,7 @@ export type Sampling = {
   readonly maxSequences: number;
 };
 
-/** All that a step does with models. */
+/** Everything that a step does with models. */
 export type StepPlan = {
   readonly roles: readonly Role[];
   readonly passes: readonly Pass[];
@@ -52,11 +52,11 @@ export type RoleMemory = {
   readonly gradients: number;
   readonly optimizer: number;
   readonly activations: number;
-  /** Keys and values of tokens that were sampled. */
+  /** Keys and values of the tokens that are sampled. */
   readonly cache: number;
 };
 
-/** What the program takes before there is a model: Node, onnxruntime, a tokenizer. */
+/** The memory of the program before a model is opened: Node, onnxruntime, a tokenizer. */
 export const PROGRAM_BYTES = 190 * 2 ** 20;
 
 /** The number of a model's parameters. */
@@ -64,7 +64,7 @@ export function parameterCount(config: ModelConfig): number {
   return parameterSpecs(config).reduce((total, { shape }) => total + elementCount(shape), 0);
 }
 
-/** The memory that a role comes to take. */
+/** The memory that a role needs. */
 export function roleMemory(plan: StepPlan, { name, config, isTrained }: Role): RoleMemory {
   const weights = 4 * parameterCount(config);
   const passes = plan.passes.filter((pass) => pass.role === name);
@@ -87,8 +87,9 @@ export function totalOf({ weights, gradients, optimizer, activations, cache }: R
 }
 
 /**
- * Each compiled program keeps the memory of its largest micro-batch. The first micro-batch of an update and those that
- * add to its gradient run in programs of their own, and so do short and long sequences, and those that begin alike.
+ * Each compiled program keeps the memory of its largest micro-batch. There are separate programs for the first
+ * micro-batch of an update and for those that add to its gradient, for short and for long sequences, and for sequences
+ * with a common prefix.
  */
 function activations(config: ModelConfig, pass: Pass): number {
   const programs = new Map<string, number>();
@@ -101,16 +102,16 @@ function activations(config: ModelConfig, pass: Pass): number {
   return [...programs.values()].reduce((a, b) => a + b, 0);
 }
 
-/** A micro-batch: what is computed of its longest sequence and of all, of which the head looks at `counted` tokens. */
+/** A micro-batch: `time` is its longest sequence, `tokens` are computed, and the head is computed for `counted` of them. */
 type Block = {
   readonly tokens: number;
   readonly counted: number;
   readonly time: number;
-  /** What sequences begin alike with is computed once. */
+  /** Whether a common prefix of several sequences is computed once. */
   readonly isShared: boolean;
 };
 
-/** What the engine makes of a batch. */
+/** The micro-batches that the engine cuts a batch into. */
 export function blocksOf(config: ModelConfig, batch: readonly TokenRow[], micro: MicroBatching): Block[] {
   const ofConfig = known.get(config) ?? new WeakMap<readonly TokenRow[], Map<string, Block[]>>();
   const ofBatch = ofConfig.get(batch) ?? new Map<string, Block[]>();
@@ -120,7 +121,7 @@ export function blocksOf(config: ModelConfig, batch: readonly TokenRow[], micro:
   return blocks;
 }
 
-/** Passes share batches, and finding what begins alike in a large one takes a while. */
+/** Passes share batches, and finding common prefixes in a large batch takes a while. */
 const known = new WeakMap<ModelConfig, WeakMap<readonly TokenRow[], Map<string, Block[]>>>();
 
 function makeBlocks(config: ModelConfig, batch: readonly TokenRow[], micro: MicroBatching): Block[] {
@@ -133,7 +134,7 @@ function makeBlocks(config: ModelConfig, batch: readonly TokenRow[], micro: Micr
   });
 }
 
-/** What a model says about a token, by its head. */
+/** What a model computes for a token, by its head. */
 export const headNames: Readonly<Record<Head, HeadName>> = { lm: "logprobs", value: "values", score: "scores" };
 
 function countedIn({ ids, mask }: TokenRow): number {
@@ -142,7 +143,7 @@ function countedIn({ ids, mask }: TokenRow): number {
   return count;
 }
 
-/** Attention over so many tokens is computed in parts, of which later ones are the larger. */
+/** Attention over a long sequence is computed in parts; the later parts are larger. */
 const isLong = (time: number): boolean => partsFor(time).parts > 1;
 
 /** The activations of a micro-batch: in training of all layers, else of one layer at a time. */
@@ -152,7 +153,7 @@ function blockBytes(config: ModelConfig, kind: Pass["kind"], { tokens, counted, 
   return tokens * perToken.activationBytes + counted * head.activationBytes;
 }
 
-/** The slots that are decoded together, each as long as the longest sequence, and the distributions of one step. */
+/** The sequences that are decoded together, each as long as the longest, and the distributions of one step. */
 function cacheBytes(config: ModelConfig, sampling: Sampling): number {
   const rows = rowsOf(sampling);
   const longest = Math.max(...sampling.promptTokens) + sampling.responseTokens;
@@ -161,10 +162,10 @@ function cacheBytes(config: ModelConfig, sampling: Sampling): number {
 
 const rowsOf = ({ promptTokens, n, maxSequences }: Sampling): number => Math.min(maxSequences, promptTokens.length * n);
 
-/** Seconds as a line: `fixed` for a run however small, `slope` for each unit of work. */
+/** Seconds as a linear function of the work: `fixed` for any run, `slope` for each unit of work. */
 export type Line = { readonly fixed: number; readonly slope: number };
 
-/** The line through the two largest measurements; one alone, or one that took no longer, gives a line through zero. */
+/** The line through the two largest measurements. With one alone, or where more work took no longer, it goes through 0. */
 export function lineThrough(points: readonly { readonly work: number; readonly seconds: number }[]): Line {
   const [large, small] = points.toSorted((a, b) => b.work - a.work);
   if (large === undefined) return { fixed: 0, slope: 0 };
@@ -174,7 +175,7 @@ export function lineThrough(points: readonly { readonly work: number; readonly s
   return fixed >= 0 ? { fixed, slope } : { fixed: 0, slope: large.seconds / large.work };
 }
 
-/** What work takes on this machine: passes by their operations, a step of decoding by its rows. */
+/** The time of work on this machine: of passes by their operations, of a decoding step by its rows. */
 export type Rates = {
   readonly forward: Line;
   readonly train: Line;
@@ -201,7 +202,7 @@ function passSeconds(config: ModelConfig, { kind, batches, micro }: Pass, rates:
   return seconds / batches.length + (kind === "train" ? rates.update * parameterCount(config) : 0);
 }
 
-/** Prompts are read once each; then all that fits is decoded together, a token per step. */
+/** Each prompt is read once; then as many sequences as fit are decoded together, a token per step. */
 function samplingSeconds(config: ModelConfig, sampling: Sampling, { forward, decode }: Rates): number {
   const { promptTokens, n, responseTokens } = sampling;
   const rows = rowsOf(sampling);

@@ -1,6 +1,6 @@
 /**
- * How fast this machine trains and samples a model: a few seconds of the real thing, on sizes that grow as far as the
- * time allows. The weights are read and left as they are on the disk; nothing is written.
+ * How fast this machine trains and samples a model: real passes and real sampling for a few seconds, on sizes that grow
+ * as far as the time allows. Nothing is written to the disk.
  */
 import type { TokenLoss, TokenRow } from "../../engine/contract.ts";
 import { EmbeddedEngine } from "../../engine/embedded/engine.ts";
@@ -22,7 +22,7 @@ import {
 } from "./estimate.ts";
 
 export type ProbeOptions = {
-  /** The model that the first role of the plan begins with. */
+  /** The model of the first role of the plan. */
   readonly folder: string;
   readonly sampler: SamplerLimits;
   readonly device: Device;
@@ -32,14 +32,14 @@ export type ProbeOptions = {
 
 export type Probed = {
   readonly rates: Rates;
-  /** What compiling the programs took, which the first step of a run does too. */
+  /** The time to compile the programs, which the first step of a run needs too. */
   readonly compileSeconds: number;
 };
 
-/** Seconds that each kind of work may be tried for. */
+/** Seconds that each kind of work may be measured for. */
 const BUDGET = { train: 3, forward: 1.5, decode: 1.5 };
 
-/** Measure the first role of a plan. */
+/** Measure the model of the first role of a plan. */
 export async function probe(plan: StepPlan, options: ProbeOptions): Promise<Probed> {
   const { folder, sampler, device, threads, signal } = options;
   const [role] = plan.roles;
@@ -61,7 +61,7 @@ export async function probe(plan: StepPlan, options: ProbeOptions): Promise<Prob
     const maxLength = Math.min(sampler.maxLength ?? Number.POSITIVE_INFINITY, role.config.maxPositions);
     const decode =
       sampling === undefined
-        ? NOTHING
+        ? NOT_MEASURED
         : await measureDecoding(model, sampling, { forward: forward.line, maxLength, signal });
     const compileSeconds = train.compileSeconds + forward.compileSeconds + decode.compileSeconds;
     return { rates: { train: train.line, forward: forward.line, decode: decode.line, update }, compileSeconds };
@@ -77,36 +77,36 @@ function lossOf({ config }: EmbeddedModel): TokenLoss {
 }
 
 type Measured = { readonly line: Line; readonly compileSeconds: number };
-const NOTHING: Measured = { line: { fixed: 0, slope: 0 }, compileSeconds: 0 };
+const NOT_MEASURED: Measured = { line: { fixed: 0, slope: 0 }, compileSeconds: 0 };
 
-/** Time a kind of pass on more and more rows of its first batch. */
+/** Time a kind of pass on a growing number of rows of its first batch. */
 async function measure(
   pass: Pass | undefined,
   { config }: EmbeddedModel,
   { budget, signal }: { budget: number; signal: AbortSignal },
   run: (rows: readonly TokenRow[]) => Promise<void>,
 ): Promise<Measured> {
-  if (pass === undefined) return NOTHING;
+  if (pass === undefined) return NOT_MEASURED;
   const sizes = sizesUpTo(pass.batches[0] ?? []);
   const workOf = (rows: readonly TokenRow[]) =>
     blocksOf(config, rows, { rows: rows.length }).reduce((sum, block) => sum + operations(config, pass.kind, block), 0);
   const [smallest] = sizes;
-  if (smallest === undefined) return NOTHING;
+  if (smallest === undefined) return NOT_MEASURED;
   const compiled = await secondsOf(() => run(smallest));
   const points = await grow(sizes, { budget, signal, workOf }, async (rows) => {
-    await run(rows); // the first run of a size asks the system for memory, and later ones have it
+    await run(rows); // the first run of a size allocates memory, later ones do not
     return await typicalSeconds(() => run(rows));
   });
   return { line: lineThrough(points), compileSeconds: Math.max(0, compiled - points[0]!.seconds) };
 }
 
 const GROWTH = 4;
-/** Attention over fewer tokens runs in another program than the rest, so no part of a long sequence is shorter. */
+/** Attention over fewer tokens runs in another program, so no part of a long sequence is shorter than this. */
 const SHORTEST = 96;
 
-/** Parts of the first row, the whole of it, then more and more rows. */
+/** Parts of the first row, the whole first row, then a growing number of rows. */
 function sizesUpTo(batch: readonly TokenRow[]): (readonly TokenRow[])[] {
-  const rows = batch.filter(({ ids, mask }) => ids.some((_, t) => t > 0 && mask[t])); // nothing is done for others
+  const rows = batch.filter(({ ids, mask }) => ids.some((_, t) => t > 0 && mask[t])); // the engine skips the others
   const [first] = rows;
   if (first === undefined) return [];
   const sizes: (readonly TokenRow[])[] = [];
@@ -121,7 +121,7 @@ function counts(most: number): number[] {
   return [...found, most];
 }
 
-/** So many tokens of a row, taken evenly from all of it, so that the same share of them counts. */
+/** A row with `count` of the tokens of another, taken at equal distances, so that the same share of them counts. */
 function thinned({ ids, mask }: TokenRow, count: number): TokenRow {
   const at = (t: number) => Math.floor((t * ids.length) / count);
   return {
@@ -133,7 +133,7 @@ function thinned({ ids, mask }: TokenRow, count: number): TokenRow {
 type Growth<T> = { readonly budget: number; readonly signal: AbortSignal; readonly workOf: (size: T) => number };
 type Point = { readonly work: number; readonly seconds: number };
 
-/** Time size after size while there is time for the next one; the first is always done. */
+/** Time one size after the other while there is time for the next; the first is always timed. */
 async function grow<T>(
   sizes: readonly T[],
   { budget, signal, workOf }: Growth<T>,
@@ -152,7 +152,7 @@ async function grow<T>(
   return points;
 }
 
-/** The median of five runs, fewer where they are long: of two the shorter, since others may use the machine too. */
+/** The median of five runs, of fewer where they are long; of two runs the shorter, since other programs may slow one. */
 async function typicalSeconds(run: () => Promise<void>): Promise<number> {
   const times: number[] = [];
   const spent = () => times.reduce((a, b) => a + b, 0);
@@ -160,7 +160,7 @@ async function typicalSeconds(run: () => Promise<void>): Promise<number> {
   return median(times);
 }
 
-/** The lower one where there are two in the middle. */
+/** The middle value; the lower one where there are two. */
 function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[(values.length - 1) >> 1] ?? 0;
 }
@@ -171,7 +171,7 @@ async function secondsOf(run: () => Promise<void>): Promise<number> {
   return (performance.now() - started) / 1000;
 }
 
-/** An optimizer step that changes no weight, in seconds per parameter; the first one makes the moments. */
+/** Seconds per parameter of an optimizer step that changes no weight; the first step, which creates the moments, is not timed. */
 async function measureUpdate(model: EmbeddedModel): Promise<number> {
   const rows = [{ ids: Int32Array.of(0, 0), mask: Uint8Array.of(0, 0) }];
   const step = async () => {
@@ -184,21 +184,21 @@ async function measureUpdate(model: EmbeddedModel): Promise<number> {
   return (await step()) / model.parameterCount;
 }
 
-/** Tokens that each probe of decoding draws. */
-const DRAWN = 5;
+/** Tokens that each probe of decoding samples. */
+const NEW_TOKENS = 5;
 
 const ONE_TOKEN = { tokens: 1, counted: 0, time: 1, isShared: false };
 
 type Decoding = { readonly forward: Line; readonly maxLength: number; readonly signal: AbortSignal };
 
-/** Time a step of decoding on more and more rows, half-way through the responses or as far as can be read in time. */
+/** Time a decoding step on a growing number of rows, in the middle of the responses or at the longest context that can be read in time. */
 async function measureDecoding(model: EmbeddedModel, sampling: Sampling, options: Decoding): Promise<Measured> {
   const { promptTokens, n, responseTokens, maxSequences } = sampling;
   const { forward, maxLength, signal } = options;
   const meanPrompt = promptTokens.reduce((a, b) => a + b, 0) / promptTokens.length;
   const perToken = forward.slope * operations(model.config, "forward", ONE_TOKEN);
   const readable = perToken > 0 ? BUDGET.decode / 4 / perToken : Number.POSITIVE_INFINITY;
-  const context = Math.floor(Math.max(1, Math.min(meanPrompt + responseTokens / 2, maxLength - DRAWN, readable)));
+  const context = Math.floor(Math.max(1, Math.min(meanPrompt + responseTokens / 2, maxLength - NEW_TOKENS, readable)));
   let compileSeconds = 0;
   let seed = 0;
   const time = async (rows: number): Promise<number> => {
@@ -207,7 +207,7 @@ async function measureDecoding(model: EmbeddedModel, sampling: Sampling, options
     await model.sample({
       prompt: idsOf(context, ++seed, model.config.vocabSize),
       n: rows,
-      maxNewTokens: DRAWN,
+      maxNewTokens: NEW_TOKENS,
       ignoreEos: true,
       seed,
       wantsText: true,
@@ -226,7 +226,7 @@ async function measureDecoding(model: EmbeddedModel, sampling: Sampling, options
   return { line: lineThrough(points), compileSeconds };
 }
 
-/** Tokens that begin unlike those of any other seed. */
+/** Tokens whose beginning differs from that of every other seed. */
 function idsOf(length: number, seed: number, vocabSize: number): Int32Array {
   return Int32Array.from({ length }, (_, t) => (seed * 31 + t * 7) % vocabSize);
 }

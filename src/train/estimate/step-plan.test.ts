@@ -1,4 +1,4 @@
-/** What a step consists of follows from the config: which roles are opened, which passes are made, how often. */
+/** The config decides what a step consists of: which roles are opened, which passes are made, and how often. */
 import { describe, expect, test } from "vitest";
 import { charConfig } from "../../../test/rl-yard.ts";
 import { parseOverride } from "../../config/overrides.ts";
@@ -46,13 +46,13 @@ test.each([
     ["gen", "check", "update_actor"],
   ],
   ["a cut distribution", ["actor_rollout_ref.rollout.top_p=0.9"], ["actor"], ["old_log_prob", "update_actor"]],
-])("%s decides about roles and passes", (_, overrides, roles, timers) => {
+])("%s: the roles and passes", (_, overrides, roles, timers) => {
   expect(rolesOf(...overrides)).toEqual(roles);
   expect(timersOf(...overrides)).toEqual(timers);
 });
 
 describe("a pass", () => {
-  test("over the step has every response of every prompt, as long as it may get", () => {
+  test("over the step has every response of every prompt, with the longest length", () => {
     const [pass] = planOf("actor_rollout_ref.rollout.top_p=0.9").passes;
     expect(pass?.batches.map((rows) => rows.map(({ ids }) => ids.length))).toEqual([
       [9, 9, 10, 10, 11, 11, 12, 12],
@@ -61,7 +61,7 @@ describe("a pass", () => {
     expect(pass?.batches[0]?.[0]?.mask).toEqual(Uint8Array.of(0, 0, 0, 1, 1, 1, 1, 1, 1));
   });
 
-  test("that learns is made once per mini-batch and epoch", () => {
+  test("that trains is made once per mini-batch and epoch", () => {
     const timesOf = (...overrides: readonly string[]) =>
       planOf(...overrides).passes.find(({ timer }) => timer === "update_actor")?.times;
     expect(timesOf()).toBe(1);
@@ -71,7 +71,7 @@ describe("a pass", () => {
 });
 
 describe("sampling", () => {
-  test("draws n responses per prompt, and greedy ones where the estimator compares with them", () => {
+  test("is n responses per prompt, and greedy ones where the estimator needs them as a baseline", () => {
     const counts = (...overrides: readonly string[]) => planOf(...overrides).sampling.map(({ timer, n }) => [timer, n]);
     expect(counts()).toEqual([["gen", 2]]);
     expect(counts("algorithm.adv_estimator=remax")).toEqual([
@@ -80,7 +80,7 @@ describe("sampling", () => {
     ]);
   });
 
-  test("is not this process's work where servers do it", () => {
+  test("is left out where servers do it", () => {
     const plan = planOf("actor_rollout_ref.rollout.base_url=http://127.0.0.1:1/v1");
     expect(plan.sampling).toEqual([]);
     expect(plan.passes.map(({ timer }) => timer)).toEqual(["old_log_prob", "update_actor"]);

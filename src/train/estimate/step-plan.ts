@@ -1,8 +1,8 @@
 /**
- * What one step of a run does with models, read off its config: which roles, which passes over how many tokens, what is
- * sampled. No model is opened and nothing is computed; `estimate.ts` says what it costs.
+ * What one step of a run does with models, by its config: the roles, the passes with their tokens, and what is sampled.
+ * No model is opened and nothing is computed; `estimate.ts` estimates what the step costs.
  *
- * Responses are taken to be as long as they may get, since nobody knows how long they will be.
+ * The length of responses is unknown before a run, so they are taken to be as long as the config allows.
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
@@ -78,7 +78,7 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
   };
 }
 
-/** The responses of a step, and the greedy ones that some estimators hold them against. */
+/** The responses of a step, and the greedy ones that some estimators use as a baseline. */
 function samplingOf(
   { actor_rollout_ref: { rollout }, algorithm }: PpoConfig,
   promptTokens: readonly number[],

@@ -30,7 +30,7 @@ describe("the figures", () => {
     expect(summarise(rows, 1).metrics).toMatchObject({ "test_score/a": 0.75, "test_score/b": 0.5 });
   });
 
-  test("have pass@k without bias, over the rows that have k responses", () => {
+  test("of pass@k have no bias, over the rows that have k responses", () => {
     const { metrics } = summarise([scored("a", [1, 0, 0, 0]), scored("a", [0, 1])], 1);
     expect(metrics["test_pass@1/a"]).toBeCloseTo((1 / 4 + 1 / 2) / 2);
     expect(metrics["test_pass@2/a"]).toBeCloseTo((1 / 2 + 1) / 2);
@@ -38,7 +38,7 @@ describe("the figures", () => {
     expect(metrics).not.toHaveProperty("test_pass@3/a");
   });
 
-  test("grow with k, from the share of responses that pass to the share of rows with one that does", () => {
+  test("of pass@k grow with k, from the share of responses that pass to the share of rows with one that passes", () => {
     const rows = fc.array(fc.array(fc.constantFrom(0, 1), { minLength: 8, maxLength: 8 }), {
       minLength: 1,
       maxLength: 9,
@@ -66,7 +66,7 @@ describe("the figures", () => {
     });
   });
 
-  test("of a group stand below those of its data source, which has all rows", () => {
+  test("of a group come after those of its data source, which has all rows", () => {
     const { figures, metrics } = summarise([scored("a", [1], "easy"), scored("a", [0], "hard"), scored("a", [0])], 1);
     expect(figures.map(({ group, rows }) => [group, rows])).toEqual([
       [null, 3],
@@ -76,7 +76,7 @@ describe("the figures", () => {
     expect(metrics).toMatchObject({ "test_score/a": 1 / 3, "test_score/a/easy": 1, "test_score/a/hard": 0 });
   });
 
-  test("take `acc` for passing where a reward gives it", () => {
+  test("use `acc` to decide what passes where a reward gives it", () => {
     const row = {
       ...scored("a", []),
       scores: [
@@ -98,7 +98,7 @@ describe("a row", () => {
   };
   const rowOf = (changes: object): Row => ({ values: { ...whole, ...changes }, file: "a.jsonl", row: 7 });
 
-  test("tells a reward function all it knows", () => {
+  test("gives a reward function all that it holds", () => {
     const config = configOf("data.path=a.jsonl", "data.group_key=extra_info.level");
     const { inputs, ...row } = samplesOf(rowOf({}), config);
     expect(row).toEqual({ file: "a.jsonl", row: 7, dataSource: "s", group: "3" });
@@ -155,7 +155,7 @@ describe("an evaluation", () => {
   const row = (truth: string, responses: readonly string[]) =>
     JSON.stringify({ data_source: "own", prompt: "?", reward_model: { ground_truth: truth }, responses });
 
-  test("scores every response by a function of the user's own, and names the ones it cannot", async () => {
+  test("scores every response with the user's own function, and names those that it cannot score", async () => {
     const reward = join(folder, "reward.ts");
     writeFileSync(
       reward,

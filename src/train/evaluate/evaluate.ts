@@ -1,9 +1,9 @@
 /**
- * Scores of responses that are already there (verl's main_eval): rows in, figures by data source out.
+ * Scores of the responses in a file (verl's main_eval): rows in, figures by data source out.
  *
- * `test_score/{source}` is verl's: the mean over rows of the mean over a row's responses. To it comes pass@k by the
+ * `test_score/{source}` is verl's: the mean over rows of the mean over a row's responses. pass@k is added, by the
  * unbiased estimator, averaged over the rows that have k responses or more. A response whose reward went wrong has no
- * score and counts in nothing; how many there are is part of the report.
+ * score and is left out of every figure; the report says how many there are.
  */
 import { z } from "zod";
 import { passAtK } from "../../algos/metrics/bootstrap.ts";
@@ -25,7 +25,7 @@ export type ScoredRow = {
   readonly file: string;
   readonly row: number;
   readonly dataSource: string;
-  /** What `data.group_key` says of it. */
+  /** Its value of `data.group_key`. */
   readonly group: string | null;
   readonly scores: readonly (Score | null)[];
 };
@@ -44,7 +44,7 @@ export type Figures = {
 };
 
 export type EvalReport = {
-  /** `test_score/{source}`, `test_pass@k/{source}`, with `/{group}` behind them for a group. */
+  /** `test_score/{source}` and `test_pass@k/{source}`; for a group, `/{group}` is added. */
   readonly metrics: Readonly<Record<string, number>>;
   /** Each data source, followed by its groups. */
   readonly figures: readonly Figures[];
@@ -65,7 +65,7 @@ export async function evaluate(config: EvalConfig, { signal }: TrainContext): Pr
     const failures = rewards.failures.map(describeFailure);
     if (failed > 0)
       warn(
-        `${counted(failed, "response")} could not be scored and ${failed === 1 ? "counts" : "count"} in nothing: ${failures.slice(0, 3).join("; ")}`,
+        `${counted(failed, "response")} could not be scored and ${failed === 1 ? "is" : "are"} left out of every figure: ${failures.slice(0, 3).join("; ")}`,
       );
     return { ...summarise(scored, config.eval.pass_score), failures, rows: scored };
   } finally {
@@ -74,7 +74,7 @@ export async function evaluate(config: EvalConfig, { signal }: TrainContext): Pr
   }
 }
 
-/** A row, and what a reward function gets to know of each of its responses. */
+/** A row, and what a reward function is given for each of its responses. */
 export type Samples = Omit<ScoredRow, "scores"> & { readonly inputs: readonly RewardInput[] };
 
 const Responses = z
@@ -112,7 +112,7 @@ export function summarise(rows: readonly ScoredRow[], passScore: number): Pick<E
     const groups = byKey(own, (row) => row.group);
     const parts = [{ group: null, rows: own }, ...[...groups].map(([group, rows]) => ({ group, rows }))];
     for (const part of parts) {
-      if (part.group === null && part.rows !== own) continue; // rows without a group are in the data source alone
+      if (part.group === null && part.rows !== own) continue; // rows without a group count in the data source only
       const of = figuresOf(part.rows, passScore);
       figures.push({ dataSource, group: part.group, ...of });
       const name = part.group === null ? dataSource : `${dataSource}/${part.group}`;
@@ -181,7 +181,7 @@ function fusionOf({
   return { fusionUrl: url, maxConcurrent, memoryMb };
 }
 
-/** A reward function of the user's own may do without a data source; the built-in scorers are chosen by it. */
+/** The built-in scorers are chosen by the data source; the user's own reward function does not need one. */
 function sourceOf(row: Row, column: string, isCustom: boolean): string {
   const value = isCustom ? row.values[column] : columnOf(row, column, "data.data_source_key");
   if (typeof value === "string") return value;
@@ -189,7 +189,7 @@ function sourceOf(row: Row, column: string, isCustom: boolean): string {
   throw rowError(row, column, "text", value);
 }
 
-/** `extra_info.level` leads into a struct. */
+/** The value of `data.group_key`; `extra_info.level` is a key inside a struct. */
 function groupOf(row: Row, key: string | null): string | null {
   if (key === null) return null;
   const [first = "", ...rest] = Object.hasOwn(row.values, key) ? [key] : key.split(".");

@@ -2,10 +2,10 @@
  * Responses to prompts: rows in, the same rows with a `responses` column out (verl's main_generation and
  * main_generation_server).
  *
- * `generate` is the whole run, read downwards. Every row is checked before the first is sampled. Finished rows go to a
- * journal beside the output, so that a killed run goes on where it was; a row's seed depends on its prompt and on
- * `rollout.seed`, so what comes out does not depend on how often the run was stopped, on the order of the rows, or on
- * how many are worked on at a time.
+ * `generate` is the whole run, read downwards. Every row is checked before the first is sampled. Finished rows are kept
+ * in a journal beside the output, so that a run that was killed continues from there. The seed of a row depends on its
+ * prompt and on `rollout.seed` alone, so the output does not depend on interruptions, on the order of the rows, or on
+ * how many rows are sampled at the same time.
  */
 import { createHash } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -25,7 +25,7 @@ import type { TrainContext } from "../context.ts";
 import { inFlight } from "./in-flight.ts";
 import { Journal, type JournalEntry } from "./journal.ts";
 import { GenerateProgress } from "./progress.ts";
-import type { Question, Responder } from "./responder.ts";
+import type { PreparedPrompt, Responder } from "./responder.ts";
 import { openResponder } from "./source.ts";
 
 /** Generate to the end, or until the signal is aborted. */
@@ -43,7 +43,7 @@ export async function generate(config: GenerateConfig, context: TrainContext): P
     try {
       const tasks = await prepare(rows, config, responder, context.signal);
       await using journal = await Journal.open(journalPath(output), settings);
-      const done = await answer(tasks, journal, config, context.signal);
+      const done = await sampleAll(tasks, journal, config, context.signal);
       const responses = tasks.map(({ key }) => done.get(key)!);
       await writeRows(
         output,
@@ -59,14 +59,14 @@ export async function generate(config: GenerateConfig, context: TrainContext): P
   }
 }
 
-/** Where finished rows wait for the others. */
+/** Where finished rows are kept until all are done. */
 export const journalPath = (output: string): string => `${output}.partial.jsonl`;
 
-/** One row to answer. */
-type Task = { readonly row: Row; readonly key: string; readonly question: Question };
+/** One row to sample. */
+type Task = { readonly row: Row; readonly key: string; readonly prompt: PreparedPrompt };
 
-/** Ask what is not in the journal; returns all rows by key. */
-async function answer(
+/** Sample the rows that are not in the journal; returns all rows by key. */
+async function sampleAll(
   tasks: readonly Task[],
   journal: Journal,
   { data, rollout }: GenerateConfig,
@@ -85,14 +85,14 @@ async function answer(
     ignoreEos: rollout.ignore_eos,
   };
   try {
-    await inFlight(left, { limit: data.batch_size, signal }, async ({ row, key, question }, stop) => {
+    await inFlight(left, { limit: data.batch_size, signal }, async ({ row, key, prompt }, stop) => {
       let seen = 0;
       const onToken = () => {
         seen++;
         progress.token();
       };
-      const asked = { ...sampling, seed: seedOf(rollout.seed, key), signal: stop, onToken };
-      const { samples, tokens } = await question.ask(asked).catch((error: unknown) => {
+      const options = { ...sampling, seed: seedOf(rollout.seed, key), signal: stop, onToken };
+      const { samples, tokens } = await prompt.sample(options).catch((error: unknown) => {
         throw placed(row, error);
       });
       const sorted = samples.toSorted((a, b) => a.index - b.index);
@@ -134,7 +134,7 @@ async function prepare(
     const before = seen.get(digest) ?? 0;
     seen.set(digest, before + 1);
     try {
-      tasks.push({ row, key: `${digest}.${before}`, question: responder.prepare(prompt) });
+      tasks.push({ row, key: `${digest}.${before}`, prompt: responder.prepare(prompt) });
     } catch (error) {
       throw placed(row, error);
     }
@@ -142,12 +142,12 @@ async function prepare(
   return tasks;
 }
 
-/** Equal prompts have equal digests; their place among their equals makes them different. */
+/** Equal prompts have equal digests; a key adds how many equal prompts came before. */
 function digestOf({ messages, text }: Prompt): string {
   return createHash("sha256").update(JSON.stringify({ messages, text })).digest("hex").slice(0, 32);
 }
 
-/** A whole number of 31 bits, which every server takes. */
+/** A seed of 31 bits, which every server accepts. */
 function seedOf(seed: number, key: string): number {
   return new Random(seed, "generate", key).bits() >>> 1;
 }
@@ -156,7 +156,7 @@ function placed(row: Row, error: unknown): unknown {
   return error instanceof UserError ? new UserError(`${placeOf(row)}: ${messageOf(error)}`, { cause: error }) : error;
 }
 
-/** Whatever would stop the rows from being written at the end is found out at the beginning. */
+/** Find at the beginning whatever would stop the rows from being written at the end. */
 function checkOutput({ data }: GenerateConfig, rows: readonly Row[], output: string): void {
   const same = data.path.find((path) => resolve(expandHome(path)) === resolve(output));
   if (same !== undefined)
@@ -181,7 +181,7 @@ function sayStart(total: number, left: number, { path, entries }: Journal): void
   if (done > 0) info(`Going on: ${done} of ${counted(total, "row")} are done${unused}.`);
 }
 
-/** A journal without rows has nothing to go on from. */
+/** A journal without rows is removed: there is nothing to continue from. */
 async function sayKept(done: number, total: number, journal: Journal): Promise<void> {
   if (done === 0) return journal.remove();
   info(

@@ -5,7 +5,7 @@ import { inFlight } from "./in-flight.ts";
 const items = Array.from({ length: 20 }, (_, i) => i);
 const never = new AbortController().signal;
 
-test("everything is done once, begun in order, never more than the limit at a time", async () => {
+test("every item is done once, started in order, never more than the limit at a time", async () => {
   const begun: number[] = [];
   let running = 0;
   let most = 0;
@@ -19,7 +19,7 @@ test("everything is done once, begun in order, never more than the limit at a ti
   expect(most).toBe(3);
 });
 
-test("the first error stops the others, and comes out when they have ended", async () => {
+test("the first error stops the others, and is thrown when they have ended", async () => {
   let begun = 0;
   let ended = 0;
   const work = inFlight(items, { limit: 4, signal: never }, async (item, signal) => {
@@ -36,7 +36,7 @@ test("the first error stops the others, and comes out when they have ended", asy
   expect(begun).toBeLessThan(items.length);
 });
 
-test("an abort comes out as the signal's reason", async () => {
+test("an abort is thrown as the reason of the signal", async () => {
   const controller = new AbortController();
   const work = inFlight(items, { limit: 2, signal: controller.signal }, async (item, signal) => {
     if (item === 1) controller.abort(new Error("enough"));

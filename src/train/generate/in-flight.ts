@@ -1,8 +1,8 @@
-/** Several things at a time, and no more than that. */
+/** Work on several items at the same time, up to a limit. */
 
 /**
- * Do `work` for every item, `limit` of them at a time, beginning in order. The first error stops all: the signal that
- * the others were given is aborted, and once they have ended it is thrown.
+ * Do `work` for every item, `limit` of them at a time, started in order. The first error stops all: the signal that the
+ * others were given is aborted, and the error is thrown once they have ended.
  */
 export async function inFlight<T>(
   items: readonly T[],
@@ -13,7 +13,7 @@ export async function inFlight<T>(
   const either = AbortSignal.any([signal, failure.signal]);
   const queue = items.values();
   const errors: unknown[] = [];
-  const lane = async (): Promise<void> => {
+  const worker = async (): Promise<void> => {
     for (const item of queue) {
       if (either.aborted) return;
       try {
@@ -25,7 +25,7 @@ export async function inFlight<T>(
       }
     }
   };
-  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   signal.throwIfAborted();
   if (errors.length > 0) throw errors[0];
 }

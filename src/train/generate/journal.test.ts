@@ -18,13 +18,13 @@ async function filled(name: string): Promise<string> {
   return path;
 }
 
-test("what was appended, also at the same time, is there when it is opened again", async () => {
+test("what was appended, also at the same time, is read when it is opened again", async () => {
   const path = await filled("again.jsonl");
   await using journal = await Journal.open(path, settings);
   expect([...journal.entries.values()]).toEqual(["a", "b", "c"].map(entry));
 });
 
-test("cut off anywhere, it holds the lines that are whole, and takes more", async () => {
+test("cut off anywhere, it keeps the complete lines and can be appended to", async () => {
   const bytes = await readFile(await filled("whole.jsonl"));
   const header = bytes.indexOf(10) + 1;
   for (let end = 0; end <= bytes.length; end += 7) {
@@ -41,7 +41,7 @@ test("cut off anywhere, it holds the lines that are whole, and takes more", asyn
   }
 });
 
-test("one of other settings is refused by the names and values that differ", async () => {
+test("a journal of other settings is refused, with the names and values that differ", async () => {
   const path = await filled("other.jsonl");
   const opening = Journal.open(path, { ...settings, "rollout.seed": 2, "data.n_samples": 5 });
   await expect(opening).rejects.toThrow(
@@ -49,7 +49,7 @@ test("one of other settings is refused by the names and values that differ", asy
   );
 });
 
-test("a line that is none of ours is refused by its number", async () => {
+test("a line that the program did not write is refused with its number", async () => {
   const path = await filled("strange.jsonl");
   await appendFile(path, '{"key": 3}\n');
   await expect(Journal.open(path, settings)).rejects.toThrow(

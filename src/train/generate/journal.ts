@@ -1,9 +1,9 @@
 /**
- * Finished rows of a generation, kept beside its output until all of them are there.
+ * Finished rows of a generation, kept beside its output until all rows are done.
  *
- * The first line holds the settings that the responses depend on; a journal of other settings is refused, by the name of
- * what differs. Each further line is one row under a key made of its prompt, so rows that were added, removed or moved
- * meanwhile do no harm. A line counts once it is on the disk; half a line, which a kill may leave at the end, does not.
+ * The first line holds the settings that the responses depend on; a journal of other settings is refused, with the names
+ * and values that differ. Each further line is one row under a key made from its prompt, so rows may be added, removed or
+ * moved in between. A line counts once it is on the disk; half a line, which a kill may leave at the end, does not.
  */
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -18,14 +18,14 @@ const Entry = z.object({
   responses: z.array(z.string()),
   /** Tokens of all responses. */
   tokens: z.number(),
-  /** Responses that ended for want of room. */
+  /** Responses that ended because the limit of tokens was reached. */
   cut: z.number(),
 });
 export type JournalEntry = z.infer<typeof Entry>;
 
 const Header = z.object({ settings: z.record(z.string(), z.unknown()) });
 
-/** What the responses depend on, by the names the user knows. */
+/** What the responses depend on, by the names of config keys where there is one. */
 export type Settings = Readonly<Record<string, unknown>>;
 
 const newline = 10;
@@ -45,7 +45,7 @@ export class Journal {
     this.entries = entries;
   }
 
-  /** Open the journal at `path`, whose folder is there, or begin one. */
+  /** Open the journal at `path`, whose folder exists, or begin one. */
   static async open(path: string, settings: Settings): Promise<Journal> {
     let file: FileHandle | null = null;
     try {
@@ -66,7 +66,7 @@ export class Journal {
     }
   }
 
-  /** Add a row; when this returns it survives a power cut. Rows that come together share one flush. */
+  /** Add a row. When this returns, the row survives a power cut. Rows that are added together share one flush. */
   async append(entry: JournalEntry): Promise<void> {
     this.#pending.push(`${JSON.stringify(entry)}\n`);
     this.#written = this.#written.then(() => this.#flush());
@@ -95,7 +95,7 @@ export class Journal {
     await this.close();
   }
 
-  /** Close it and take it away: its rows are in the output now. */
+  /** Close and delete it: its rows are in the output now. */
   async remove(): Promise<void> {
     await this.close();
     await rm(this.path, { force: true });
@@ -123,7 +123,7 @@ function parse<T>(schema: z.ZodType<T>, path: string, text: string, line: number
     return schema.parse(JSON.parse(text));
   } catch (error) {
     throw new UserError(
-      `${path}, line ${line + 1} is not what \`trainyard generate\` writes there (${messageOf(error).split("\n")[0]}). ` +
+      `${path}, line ${line + 1} is not what \`trainyard generate\` writes (${messageOf(error).split("\n")[0]}). ` +
         "Remove the line, or delete the file to start over.",
       { cause: error },
     );

@@ -1,9 +1,9 @@
 /**
- * What a generation says of itself: a live line with a bar, rows, tokens per second and time left; elsewhere a line every
- * few seconds.
+ * The progress of a generation: in a terminal a live line with a bar, rows, tokens per second and time left; elsewhere a
+ * line every ten seconds.
  *
- * Speed and time left are those of this process, from its first token on: rows of an earlier one count as done, not as
- * fast, and loading a model is not sampling.
+ * Speed and time left are measured from the first token of this process: rows of an earlier process and the loading of
+ * the model do not count.
  */
 import { formatCount, formatSeconds } from "../../util/format.ts";
 import { clearStatus, info, status } from "../../util/log.ts";
@@ -19,11 +19,11 @@ export class GenerateProgress {
   readonly #timer: NodeJS.Timeout;
   #done: number;
   #tokens = 0;
-  /** Of rows that are done. */
+  /** Tokens of rows that are done. */
   #doneTokens = 0;
   #lastLine = performance.now();
 
-  /** `done` of `total` rows were there before. */
+  /** `done` of `total` rows were done by an earlier process. */
   constructor(done: number, total: number) {
     this.#total = total;
     this.#before = done;
@@ -41,7 +41,7 @@ export class GenerateProgress {
     this.#tokens++;
   }
 
-  /** A row is done with so many tokens, of which `seen` were told one by one. */
+  /** A row is done. `tokens` were sampled for it, of which `seen` were reported by `token` already. */
   row(tokens: number, seen: number): void {
     this.#start ??= performance.now();
     this.#done++;
@@ -75,7 +75,7 @@ export class GenerateProgress {
     return `${this.#done}/${this.#total} rows · ${this.#speed()}${this.#timeLeft()}`;
   }
 
-  /** Rows grow side by side, so what is left is counted in tokens: those of an average row, less what is drawn already. */
+  /** Rows grow side by side, so what is left is counted in tokens: those of an average row, less those sampled already. */
   #timeLeft(): string {
     const fresh = this.#done - this.#before;
     if (fresh === 0 || this.#tokens === 0) return "";

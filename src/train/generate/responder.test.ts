@@ -15,7 +15,7 @@ beforeAll(async () => {
   tokenizer = await loadTokenizer(fileURLToPath(new URL("../../../test/fixtures/text/qwen2", import.meta.url)));
 });
 
-/** Gives back its request. */
+/** A sampler that records its requests. */
 function recorder() {
   const requests: SampleRequest[] = [];
   const sampler: CanSample = {
@@ -43,28 +43,31 @@ const within = (changes: Partial<Encoding> = {}): Encoding => ({
   ...changes,
 });
 
-test("a prompt is asked as the tokens of its chat, and the sampler is opened with the first question", async () => {
+test("a prompt is sampled from the tokens of its chat, and the sampler is opened for the first one", async () => {
   const { requests, lazy, opened } = recorder();
   const responder = tokenResponder(lazy, within());
-  const question = responder.prepare(prompt);
+  const prepared = responder.prepare(prompt);
   expect(opened()).toBe(0);
-  const answers = await Promise.all([question.ask({ maxNewTokens: 5 }), question.ask({ maxNewTokens: 5, seed: 3 })]);
+  const completions = await Promise.all([
+    prepared.sample({ maxNewTokens: 5 }),
+    prepared.sample({ maxNewTokens: 5, seed: 3 }),
+  ]);
   const ids = encodeChat(tokenizer, messages, { template, addGenerationPrompt: true });
   expect(requests.map(({ prompt, seed, wantsText }) => ({ ids: [...Array.from(prompt)], seed, wantsText }))).toEqual([
     { ids: [...ids], seed: undefined, wantsText: true },
     { ids: [...ids], seed: 3, wantsText: true },
   ]);
-  expect({ opened: opened(), counted: question.tokens, drawn: answers[0]?.tokens }).toEqual({
+  expect({ opened: opened(), prompt: prepared.tokens, sampled: completions[0]?.tokens }).toEqual({
     opened: 1,
-    counted: ids.length,
-    drawn: 3,
+    prompt: ids.length,
+    sampled: 3,
   });
 });
 
 describe("a prompt that does not fit", () => {
   const prepare = (changes: Partial<Encoding>) => tokenResponder(recorder().lazy, within(changes)).prepare(prompt);
 
-  test("is refused, or cut at the side that was asked for", async () => {
+  test("is refused, or cut at the chosen side", async () => {
     const whole = prepare({}).tokens ?? 0;
     expect(() => prepare({ maxPromptLength: whole - 1 })).toThrow(
       `the prompt has ${whole} tokens, and \`rollout.prompt_length\` is ${whole - 1}. Raise it, or set \`data.truncation\``,
@@ -73,7 +76,7 @@ describe("a prompt that does not fit", () => {
     expect(prepare({ maxPromptLength: whole }).tokens).toBe(whole);
   });
 
-  test("the context leaves at least one token for the response", () => {
+  test("is refused unless the context has room for one token of the response", () => {
     const whole = prepare({}).tokens ?? 0;
     expect(() => prepare({ maxLength: whole })).toThrow(
       /and the model's context is \d+: there is no room for a response/,
@@ -81,7 +84,7 @@ describe("a prompt that does not fit", () => {
     expect(prepare({ maxLength: whole + 1 }).tokens).toBe(whole);
   });
 
-  test("tokens that the model does not know name the tokenizer", () => {
+  test("is refused for a token that the model does not know, with the name of the tokenizer", () => {
     expect(() => prepare({ vocabSize: 5 })).toThrow(/qwen2 gives the token \d+ .* the model's `vocab_size` is 5/);
   });
 });

@@ -1,9 +1,9 @@
 /**
- * Who answers prompts: a model in this process, or OpenAI-compatible servers. `generate` and `chat` are written once for
- * both.
+ * What samples responses to prompts: a model in this process, or OpenAI-compatible servers. `generate` and `chat` are
+ * written once for both.
  *
- * `prepare` turns a prompt into a question and finds everything that is wrong with it; asking it can then only fail for
- * reasons of the model or the server. The model is loaded with the first question.
+ * `prepare` encodes a prompt and finds everything that is wrong with it. Sampling can then only go wrong in the model or
+ * the server. The model is loaded for the first prompt that is sampled.
  */
 import { encodePromptTurn, type Prompt, type Template } from "../../data/messages.ts";
 import { type Truncation, truncate } from "../../data/padding.ts";
@@ -12,24 +12,27 @@ import type { Completion, SampleRequest } from "../../rollout/request.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 
-/** How a question is answered: everything of a request but the prompt. */
-export type Asked = Omit<SampleRequest, "prompt">;
+/** How a prompt is sampled: everything of a request but the prompt. */
+export type SampleOptions = Omit<SampleRequest, "prompt">;
 
-/** Samples, and how many tokens were drawn for them. */
-export type Answer = Completion & { readonly tokens: number };
+/** Samples, and how many tokens were sampled for them. */
+export type CountedCompletion = Completion & { readonly tokens: number };
 
-/** A prompt that can be asked; `tokens` is null where only the server can tell. */
-export type Question = { readonly tokens: number | null; ask(asked: Asked): Promise<Answer> };
+/** A prompt that can be sampled. `tokens` is its length; null where only the server knows it. */
+export type PreparedPrompt = {
+  readonly tokens: number | null;
+  sample(options: SampleOptions): Promise<CountedCompletion>;
+};
 
 export type Responder = {
-  prepare(prompt: Prompt): Question;
+  prepare(prompt: Prompt): PreparedPrompt;
   close(): Promise<void>;
 };
 
-/** A sampler that is opened once it is needed. */
+/** A sampler that is opened when it is first needed. */
 export type LazySampler = { open(): Promise<CanSample>; close(): Promise<void> };
 
-/** The same sampler for all who ask, opened for the first of them. */
+/** Open a sampler once, at the first call, and give every caller the same one. */
 export function lazily({ open, close }: LazySampler): LazySampler {
   let opened: Promise<CanSample> | null = null;
   return {
@@ -38,7 +41,7 @@ export function lazily({ open, close }: LazySampler): LazySampler {
       return opened;
     },
     async close() {
-      await opened?.catch(() => {}); // whoever asked has been told
+      await opened?.catch(() => {}); // whoever opened it got the error
       await close();
     },
   };
@@ -47,17 +50,17 @@ export function lazily({ open, close }: LazySampler): LazySampler {
 /** How prompts become tokens. */
 export type Encoding = Template & {
   readonly tokenizer: Tokenizer;
-  /** Tokens that the model knows; a tokenizer with others belongs to another model. */
+  /** How many tokens the model knows; a tokenizer with more belongs to another model. */
   readonly vocabSize: number | null;
   /** Tokens of prompt and response together, and where the number comes from. */
   readonly maxLength: number;
   readonly maxLengthSetting: string;
-  /** Longer prompts are cut as `truncation` says. */
+  /** Longer prompts are cut, or refused, as `truncation` says. */
   readonly maxPromptLength?: number;
   readonly truncation?: Truncation;
 };
 
-/** Token ids of a prompt, or a `UserError` that says why it has none. */
+/** The token ids of a prompt, or a `UserError` that says why it cannot be used. */
 export function encodeWithin(prompt: Prompt, encoding: Encoding): Int32Array {
   const { tokenizer, vocabSize, maxLength, maxLengthSetting, maxPromptLength = Number.POSITIVE_INFINITY } = encoding;
   const { truncation = "error", extra = {}, template = null } = encoding;
@@ -85,15 +88,15 @@ export function encodeWithin(prompt: Prompt, encoding: Encoding): Int32Array {
   return ids;
 }
 
-/** Prompts are templated and encoded here; a model, or a server that takes token ids, goes on from there. */
+/** Prompts are templated and encoded here, for a model or a server that takes token ids. */
 export function tokenResponder(sampler: LazySampler, encoding: Encoding): Responder {
   return {
     prepare(prompt) {
       const ids = encodeWithin(prompt, encoding);
       return {
         tokens: ids.length,
-        async ask(asked) {
-          const completion = await (await sampler.open()).sample({ ...asked, prompt: ids, wantsText: true });
+        async sample(options) {
+          const completion = await (await sampler.open()).sample({ ...options, prompt: ids, wantsText: true });
           return { ...completion, tokens: tokensOf(completion) };
         },
       };
@@ -102,15 +105,15 @@ export function tokenResponder(sampler: LazySampler, encoding: Encoding): Respon
   };
 }
 
-/** Servers that get the messages and template them. */
+/** Prompts are sent as messages, for servers that apply the chat template themselves. */
 export function chatResponder(remote: Remote): Responder {
   return {
-    prepare: ({ messages }) => ({ tokens: null, ask: (asked) => remote.chat({ ...asked, messages }) }),
+    prepare: ({ messages }) => ({ tokens: null, sample: (options) => remote.chat({ ...options, messages }) }),
     close: async () => {},
   };
 }
 
-/** A server may count tokens that it does not show. */
+/** A server may count tokens that it does not return. */
 function tokensOf(completion: Completion & { readonly tokens?: number }): number {
   return completion.tokens ?? completion.samples.reduce((total, { ids }) => total + ids.length, 0);
 }

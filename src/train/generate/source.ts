@@ -1,4 +1,4 @@
-/** Who answers a generation: the model of the config in this process, or the servers it names. */
+/** What samples for a generation: the model of the config in this process, or the servers that it names. */
 import { createHash } from "node:crypto";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,12 +6,13 @@ import type { GenerateConfig } from "../../config/generate/schema.ts";
 import { Remote } from "../../rollout/remote.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { findModel } from "../local-model.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
+import { promptOptions } from "../prompt-options.ts";
 import type { Settings } from "./journal.ts";
 import { chatResponder, type Encoding, type Responder, tokenResponder } from "./responder.ts";
 
-/** What answers, and the settings that its answers depend on. */
+/** What samples, and the settings that its samples depend on. */
 export type Source = { readonly responder: Responder; readonly settings: Settings };
 
 /** Open what the config says. */
@@ -47,26 +48,34 @@ async function localSource(config: GenerateConfig, context: TrainContext): Promi
     ...(maxLength === null ? {} : { maxLength }),
   };
   const local = await findModel({ path: model.path, tokenizerPath: model.tokenizer_path, ...trainer, limits }, context);
-  const { maxPositions, vocabSize } = local.config;
-  const room = { maxLength: Math.min(maxLength ?? maxPositions, maxPositions), vocabSize };
-  const responder = tokenResponder(local.sampler, encodingOf(config, local.tokenizer, room));
+  const encoding = encodingOf(config, local.tokenizer, contextOf(config, local.config));
+  const responder = tokenResponder(local.sampler, encoding);
   return { responder, settings: settingsOf(config, "this process", await fingerprint(local.folder)) };
 }
 
-function encodingOf(
-  { data, model, rollout }: GenerateConfig,
+type Context = Pick<Encoding, "maxLength" | "vocabSize">;
+
+/** Tokens of prompt and response together, and the tokens that the model knows. */
+export function contextOf(
+  { rollout }: GenerateConfig,
+  { maxPositions, vocabSize }: { readonly maxPositions: number; readonly vocabSize: number | null },
+): Context {
+  return { maxLength: Math.min(rollout.max_model_len ?? maxPositions, maxPositions), vocabSize };
+}
+
+/** How the prompts of a generation become tokens. */
+export function encodingOf(
+  config: GenerateConfig,
   tokenizer: Tokenizer,
-  { maxLength, vocabSize }: { readonly maxLength: number; readonly vocabSize: number | null },
-): Encoding {
+  { maxLength, vocabSize }: Context,
+): Required<Encoding> {
+  const isModels = config.rollout.max_model_len === null;
   return {
+    ...promptOptions(config),
     tokenizer,
     vocabSize,
-    extra: data.apply_chat_template_kwargs,
-    template: model.custom_chat_template,
     maxLength,
-    maxLengthSetting: rollout.max_model_len === null ? "the model's context" : "`rollout.max_model_len`",
-    maxPromptLength: rollout.prompt_length,
-    truncation: data.truncation,
+    maxLengthSetting: isModels ? "the model's context" : "`rollout.max_model_len`",
   };
 }
 
@@ -94,7 +103,7 @@ function settingsOf({ data, model, rollout }: GenerateConfig, where: string, wei
   };
 }
 
-/** Changes when a file of the model does. */
+/** Differs when a file of the model has changed. */
 async function fingerprint(folder: string): Promise<string> {
   const hash = createHash("sha256");
   for (const name of (await readdir(folder)).sort()) {

@@ -9,8 +9,9 @@ import { UserError } from "../../util/errors.ts";
 import { counted } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { readTrainable } from "../open-engine.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
+import { promptOptions } from "../prompt-options.ts";
 import { checkBest } from "./best.ts";
 
 /** One prompt: its row of the data, its tokens, and its text as the model reads it. */
@@ -52,10 +53,11 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
 type Files = { readonly files: readonly string[]; readonly maxSamples: number; readonly shuffle: boolean };
 
 async function loadFiles(
-  { data, trainer, actor_rollout_ref: all }: PpoConfig,
+  config: PpoConfig,
   tokenizer: Tokenizer,
   { files, maxSamples, shuffle }: Files,
 ): Promise<Prompt[]> {
+  const { data, trainer } = config;
   if (files.length === 0) return [];
   const { prompts, overlong, refused } = await loadRlRows(files, tokenizer, {
     promptKey: data.prompt_key,
@@ -64,10 +66,7 @@ async function loadFiles(
     shuffle,
     seed: data.seed ?? trainer.seed,
     filterOverlongPrompts: data.filter_overlong_prompts,
-    maxPromptLength: data.max_prompt_length,
-    truncation: data.truncation,
-    extra: data.apply_chat_template_kwargs,
-    template: all.model.custom_chat_template,
+    ...promptOptions(config),
   });
   const leftOut = overlong + refused;
   if (leftOut > 0)

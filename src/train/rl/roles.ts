@@ -17,8 +17,8 @@ import { optimizerDir, roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { checkScores } from "../reward-scorer.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
 import type { Prompts } from "./prompts.ts";
 
 export type RoleName = "actor" | "reference" | "critic" | "rewardModel";

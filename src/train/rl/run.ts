@@ -5,8 +5,8 @@
  * the correction. A step is in `step.ts`, the order of steps in a driver (`in-turns.ts`).
  */
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { correctionSettings, groupFilter } from "../../config/ppo/settings.ts";
-import { Loader } from "../../data/loader.ts";
+import { correctionSettings } from "../../config/ppo/settings.ts";
+import type { Loader } from "../../data/loader.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { actorDir } from "../../run/names.ts";
@@ -15,6 +15,7 @@ import { counted, formatCount } from "../../util/format.ts";
 import { info, warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { onEngine } from "../open-engine.ts";
+import { rlSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
 import type { RlContext } from "./context.ts";
 import { trainInTurns } from "./in-turns.ts";
@@ -29,8 +30,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
   await onEngine(config, context, (launch) => {
-    const loader = loaderOf(config, prompts.train.length);
-    const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
+    const { loader, totalSteps } = rlSteps(config, prompts.train.length);
     const plan = {
       totalSteps,
       keep: trainer.max_actor_ckpt_to_keep,
@@ -43,14 +43,6 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     };
     return withRun(launch, config, plan, context);
   });
-}
-
-/** Batches of prompts; a group filter may ask for larger ones than a step trains on. */
-function loaderOf(config: PpoConfig, rows: number): Loader {
-  const { data, trainer } = config;
-  const isFiltered = groupFilter(config) !== null;
-  const batchSize = isFiltered ? (data.gen_batch_size ?? data.train_batch_size) : data.train_batch_size;
-  return new Loader({ rows, batchSize, shuffle: data.shuffle, seed: data.seed ?? trainer.seed, dropLast: true });
 }
 
 type Opened = AsyncDisposable & Pick<RlContext, "roles" | "rollout"> & { readonly state: RlState };

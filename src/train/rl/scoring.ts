@@ -15,8 +15,8 @@ import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { scorerOf } from "../reward-scorer.ts";
-import { fetchModel } from "../supervised/sft-data.ts";
 import { responseIds, responseLength, type UnscoredEpisode } from "./episode.ts";
 
 export type Scoring = {

@@ -10,7 +10,7 @@ import { UserError } from "../../util/errors.ts";
 import { clearStatus, info, status } from "../../util/log.ts";
 import { Random } from "../../util/random.ts";
 import type { TrainContext } from "../context.ts";
-import { fetchModel } from "./sft-data.ts";
+import { fetchModel } from "../fetch-model.ts";
 
 export type Pairs = {
   readonly train: readonly PreferencePair[];

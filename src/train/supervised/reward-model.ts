@@ -14,10 +14,10 @@ import type { ForwardOptions, Model, TokenRow } from "../../engine/contract.ts";
 import { counted } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { readTrainable } from "../open-engine.ts";
 import { lastToken, scoreRows } from "../reward-scorer.ts";
 import { loadPairs } from "./preference-data.ts";
-import { fetchModel } from "./sft-data.ts";
 import { trainRows } from "./supervised.ts";
 
 /** Train to the end, or until the signal is aborted. */

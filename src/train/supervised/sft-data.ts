@@ -6,26 +6,11 @@ import { placeOf, type Row } from "../../data/row.ts";
 import { multiTurnEncoder, type SftRow, singleTurnEncoder } from "../../data/sft-rows.ts";
 import type { TokenRow } from "../../engine/contract.ts";
 import { type AnyModelConfig, readAnyConfig } from "../../models/config.ts";
-import { resolveModel } from "../../models/hub.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
-import { formatBytes } from "../../util/format.ts";
 import { clearStatus, info, status } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
-
-/** A model's folder; one from the hub is downloaded first. */
-export async function fetchModel(pathOrId: string, { signal, env }: TrainContext): Promise<string> {
-  try {
-    return await resolveModel(pathOrId, {
-      env,
-      signal,
-      onProgress: ({ file, doneBytes, totalBytes }) =>
-        status(`downloading ${pathOrId} · ${file} · ${formatBytes(doneBytes)} of ${formatBytes(totalBytes)}`),
-    });
-  } finally {
-    clearStatus();
-  }
-}
+import { fetchModel } from "../fetch-model.ts";
 
 export type Examples = {
   readonly train: readonly TokenRow[];

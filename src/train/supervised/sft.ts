@@ -5,8 +5,9 @@ import { likelihoodLoss } from "../../algos/losses/likelihood-loss.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
 import type { TokenRow } from "../../engine/contract.ts";
 import type { TrainContext } from "../context.ts";
+import { fetchModel } from "../fetch-model.ts";
 import { readTrainable } from "../open-engine.ts";
-import { fetchModel, loadExamples } from "./sft-data.ts";
+import { loadExamples } from "./sft-data.ts";
 import { trainRows } from "./supervised.ts";
 
 /** Train to the end, or until the signal is aborted. */

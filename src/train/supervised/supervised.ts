@@ -9,7 +9,7 @@ import { z } from "zod";
 import { rowSharding } from "../../config/ray/ray.ts";
 import type { RewardConfig } from "../../config/reward/schema.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
-import { Loader } from "../../data/loader.ts";
+import type { Loader } from "../../data/loader.ts";
 import type { Engine, ForwardOptions, Model, ModelSpec, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { checkpointPath, optimizerDir, roleDir } from "../../run/names.ts";
@@ -21,6 +21,7 @@ import { microOf } from "../micro-batching.ts";
 import { onEngine } from "../open-engine.ts";
 import { optimizerStep } from "../optimizer.ts";
 import { warnSkipped } from "../skipped-updates.ts";
+import { supervisedSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
 
 /** What a supervised run trains, and on what. */
@@ -65,15 +66,11 @@ export async function trainRows<Row>(
   task: SupervisedTask<Row>,
   context: TrainContext,
 ): Promise<void> {
-  const { trainer, data } = config;
   await onEngine(config, context, (launch) => {
-    const rows = task.train.length;
-    const batchSize = data.train_batch_size;
-    const loader = new Loader({ rows, batchSize, shuffle: true, seed: trainer.seed, dropLast: true });
-    const totalSteps = trainer.total_training_steps ?? trainer.total_epochs * loader.batchesPerEpoch;
+    const { loader, totalSteps } = supervisedSteps(config, task.train.length);
     const plan = {
       totalSteps,
-      keep: trainer.max_ckpt_to_keep,
+      keep: config.trainer.max_ckpt_to_keep,
       modelDir: (checkpoint: string) => modelDir(task, checkpoint),
       open: (start: Checkpoint | null) => open(config, task, { loader, start, engine: launch.engine }),
       announce: ({ model }: Opened) => announce(config, model, task, totalSteps),

@@ -1,15 +1,15 @@
 /**
- * A tokenizer for checks without a model: every character is a token, and the chat template is the plainest there is.
+ * A tokenizer for checks without a model: every character is a token, and the chat template only names the roles.
  *
- * It lets the readers of rows run whole, so that they find what is wrong with columns and messages. Lengths and the
- * answers of a template mean nothing with it.
+ * With it the readers of rows run to their end, so that they find what is wrong with columns and messages. Lengths and
+ * what a real template would refuse are unknown.
  */
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 const endId = 0;
 const letter = (id: number): string => (id === endId ? "" : String.fromCodePoint(id));
 
-export const standIn: Tokenizer = {
+export const standInTokenizer: Tokenizer = {
   dir: "no model",
   vocabSize: 0x110000,
   bosId: null,

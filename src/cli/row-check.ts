@@ -1,9 +1,10 @@
 /**
- * The rows of a file as a trainer would read them, without training.
+ * What the checks of rows have in common (`trainyard data validate`): the rows are read as a verb would read them, and
+ * nothing is trained.
  *
- * There is one check per verb that reads rows (`data-check-*.ts`). Every row goes through the reader that the verb
- * itself uses, with the verb's own config, and what the reader says is a finding. Without a model a stand-in takes the
- * place of the tokenizer, and what depends on tokens or on a chat template is not checked.
+ * A verb that reads rows brings its own check (`*-check.ts`). Every row goes through the reader that the verb itself
+ * uses, with the verb's own config, and the reader's message is a finding. Without a model a stand-in takes the place of
+ * the tokenizer, and what depends on tokens or on a chat template is not checked.
  */
 import { homedir } from "node:os";
 import type { Entry } from "../config/overrides.ts";
@@ -12,35 +13,33 @@ import type { Schema } from "../config/schema.ts";
 import { placeOf, type Row } from "../data/row.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
-import { fetchModel } from "../train/supervised/sft-data.ts";
+import type { TrainContext } from "../train/context.ts";
+import { fetchModel } from "../train/fetch-model.ts";
 import { UserError } from "../util/errors.ts";
 import type { Tree } from "../util/field.ts";
 import { clearStatus, info, status } from "../util/log.ts";
-import type { Call } from "./call.ts";
-import type { Findings } from "./data-findings.ts";
-import { standIn } from "./data-stand-in.ts";
+import type { Findings } from "./findings.ts";
+import { standInTokenizer } from "./stand-in-tokenizer.ts";
 
 /** What to check, and with which settings. */
-export type CheckTask = {
+export type CheckTask = TrainContext & {
   readonly file: string;
-  /** All rows of it. */
+  /** All rows of the file. */
   readonly rows: readonly Row[];
-  /** The columns that occur in it. */
+  /** The columns that any of its rows has. */
   readonly columns: readonly string[];
   /** A folder or hub id; null to check without one. */
   readonly model: string | null;
   readonly overrides: readonly Entry[];
-  readonly env: Call["env"];
-  readonly signal: AbortSignal;
 };
 
-/** Looks at the rows that the verb would use; returns how many those are. */
+/** Checks the rows that the verb would use; returns how many those are. */
 export type Check = (task: CheckTask, findings: Findings) => Promise<number>;
 
-/** Keys that the file and the model stand for, and values for keys that training needs and a check does not. */
+/** The key of the model, and the keys that a check sets by itself: the file, and what only a run needs. */
 type Fixed = { readonly modelKey: string; readonly keys: Readonly<Record<string, unknown>> };
 
-/** The config that the verb would have; its mistakes are thrown as the verb would throw them. */
+/** The config that the verb would have; a mistake in it is thrown as the verb would throw it. */
 export function configOf<T extends Tree, Config>(
   { model, overrides, env }: CheckTask,
   schema: Schema<T, Config>,
@@ -62,7 +61,7 @@ export function configOf<T extends Tree, Config>(
 /** The tokenizer to check with; `model` is null where it is the stand-in. */
 export type Reading = { readonly tokenizer: Tokenizer; readonly model: ModelConfig | null };
 
-/** Read what is small of a model: its tokenizer and its config. */
+/** Read the tokenizer and the config of a model; its weights are not read. */
 export async function openReading(
   paths: { readonly path: string; readonly tokenizerPath: string | null } | null,
   { env, signal }: CheckTask,
@@ -70,18 +69,18 @@ export async function openReading(
 ): Promise<Reading> {
   if (paths === null) {
     findings.say("note", "No model is named (--model), so lengths in tokens and the chat template are not checked.");
-    return { tokenizer: standIn, model: null };
+    return { tokenizer: standInTokenizer, model: null };
   }
   const folder = await fetchModel(paths.path, { env, signal });
   const model = await readConfig(folder);
   const { tokenizerPath } = paths;
-  const ofTokenizer = tokenizerPath === null ? folder : await fetchModel(tokenizerPath, { env, signal });
-  return { tokenizer: await loadTokenizer(ofTokenizer), model };
+  const tokenizerFolder = tokenizerPath === null ? folder : await fetchModel(tokenizerPath, { env, signal });
+  return { tokenizer: await loadTokenizer(tokenizerFolder), model };
 }
 
 const yieldEvery = 64;
 
-/** Visit rows one after the other, with a live line, until the signal. */
+/** Visit rows one after the other, with a live line; the signal stops it. */
 export async function eachRow<T>(
   rows: readonly T[],
   signal: AbortSignal,
@@ -98,7 +97,7 @@ export async function eachRow<T>(
   clearStatus();
 }
 
-/** Stop at a token that the model does not have: the tokenizer belongs to another model. */
+/** Refuse a token that the model does not have: the tokenizer belongs to another model. */
 export function checkVocabulary(row: Row, ids: Int32Array, { tokenizer, model }: Reading): void {
   const unknown = model === null ? undefined : ids.find((id) => id >= model.vocabSize);
   if (unknown === undefined) return;
@@ -109,11 +108,11 @@ export function checkVocabulary(row: Row, ids: Int32Array, { tokenizer, model }:
   );
 }
 
-/** Notices rows that say the same as an earlier one. */
+/** Finds rows with the same content as an earlier one. */
 export class Repeats {
   readonly #first = new Map<string, number>();
 
-  /** The earlier row with the same content; null for the first of its kind. */
+  /** The number of the earlier row with the same content; null where this row is the first with it. */
   earlier(row: Row, content: unknown): number | null {
     const key = JSON.stringify(content, (_, value: unknown) => (typeof value === "bigint" ? `${value}n` : value));
     const first = this.#first.get(key);
@@ -122,7 +121,7 @@ export class Repeats {
   }
 }
 
-/** `12 to 310 tokens, 96 in the middle`: what to choose a limit by. */
+/** `12 to 310 tokens, 96 in the middle`: it helps to choose a limit. */
 export function spread(lengths: readonly number[]): string {
   const sorted = lengths.toSorted((a, b) => a - b);
   const [least, middle, most] = [sorted[0], sorted[(sorted.length - 1) >> 1], sorted.at(-1)];

@@ -1,20 +1,20 @@
 /**
- * What was found wrong with rows: equal complaints are one finding with the rows it is about.
+ * What a check found wrong with rows: equal messages are one finding, with the numbers of all rows that have it.
  *
- * Complaints are the words of the readers that training uses, without the place of the row. Two are equal when they
- * differ in numbers and quoted texts only; the first one stands for all.
+ * Most messages come from the readers that training uses, without the place of the row. Two messages are equal when they
+ * differ in numbers and quoted texts only; the first one is shown.
  */
 import { placeOf, type Row } from "../data/row.ts";
 import { wrap } from "../track/text-width.ts";
 import { UserError } from "../util/errors.ts";
 
-/** An error is what training stops at. */
+/** An error stops training. */
 export type Severity = "error" | "warning" | "note";
 
 export type Finding = {
   readonly severity: Severity;
   readonly text: string;
-  /** As the file counts them; empty for what is not about rows. */
+  /** The numbers of the rows in the file; empty for a finding about the whole file. */
   readonly rows: readonly number[];
 };
 
@@ -34,7 +34,7 @@ export class Findings {
     this.#byKind.set(`${severity} ${text}`, { severity, text, rows: [] });
   }
 
-  /** What `read` gives; null where it refuses, in which case its words are the finding. */
+  /** What `read` returns; null where it throws a `UserError`, whose message is then a finding. */
   async attempt<T>(row: Row, read: () => T | Promise<T>, severity: Severity = "error"): Promise<T | null> {
     try {
       return await read();
@@ -45,7 +45,7 @@ export class Findings {
     }
   }
 
-  /** All findings, the worst first. */
+  /** All findings: errors first, then warnings, then notes. */
   list(): readonly Finding[] {
     const order: readonly Severity[] = ["error", "warning", "note"];
     return [...this.#byKind.values()].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
@@ -65,7 +65,7 @@ function withoutPlace(message: string, row: Row): string {
   return message.startsWith(place) ? message.slice(place.length).replace(/^[,:]\s*/, "") : message;
 }
 
-/** Row numbers that are told before the others are counted. */
+/** Row numbers that are listed; further ones are only counted. */
 const maxShown = 12;
 
 /** The lines of a finding. */

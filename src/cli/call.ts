@@ -1,2 +1,0 @@
-/** What a verb is called with. */
-export type Call = { readonly args: readonly string[]; readonly env: Readonly<Record<string, string | undefined>> };

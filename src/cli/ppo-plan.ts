@@ -1,0 +1,58 @@
+/** What a run of `trainyard ppo` would be, for its `--dry-run`. */
+import type { PpoConfig } from "../config/ppo/schema.ts";
+import { rewardWay } from "../config/ppo/settings.ts";
+import type { TrainContext } from "../train/context.ts";
+import { rlPlan } from "../train/estimate/step-plan.ts";
+import { loadPrompts } from "../train/rl/prompts.ts";
+import { rlSteps } from "../train/steps.ts";
+import { counted } from "../util/format.ts";
+import { firstBatches, meanLength, type RunPlanner, readModel, sayPlan, toValidate } from "./dry-run.ts";
+
+/** Say what a run would be. */
+export const planRl = (config: PpoConfig, context: TrainContext): Promise<void> => sayPlan(planner, config, context);
+
+const planner: RunPlanner<PpoConfig> = {
+  models: (config) => [
+    config.actor_rollout_ref.model.path,
+    config.actor_rollout_ref.model.tokenizer_path,
+    ...(config.critic.enable ? [config.critic.model.path, config.critic.model.tokenizer_path] : []),
+    rewardModelOf(config),
+  ],
+  async plan(config, context) {
+    const { train, validation, folder } = await loadPrompts(config, context);
+    const { data, trainer } = config;
+    const { rollout } = config.actor_rollout_ref;
+    const { loader, totalSteps } = rlSteps(config, train.length);
+    const batches = firstBatches(loader, totalSteps, data.train_batch_size * rollout.n).map((indices) =>
+      indices.slice(0, data.train_batch_size).map((index) => train[index]!.ids),
+    );
+    const rewardModel = rewardModelOf(config);
+    const models = {
+      actor: await readModel(folder, context),
+      critic: config.critic.enable ? await readModel(config.critic.model.path, context) : null,
+      rewardModel: rewardModel === null ? null : await readModel(rewardModel, context),
+    };
+    const hasServers = (rollout.base_url ?? []).length > 0;
+    return {
+      plan: rlPlan(config, models, batches),
+      folder,
+      totalSteps,
+      trainer,
+      sampler: {
+        maxSequences: rollout.max_num_seqs,
+        maxBatchedTokens: rollout.max_num_batched_tokens,
+        maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
+      },
+      rows: `${counted(train.length, "prompt")} of ${meanLength(batches.flat())} tokens${toValidate(validation)}`,
+      steps: `${counted(totalSteps, "step")} of ${data.train_batch_size} x ${rollout.n}`,
+      assumptions:
+        `Responses are taken to have ${rollout.response_length} tokens; ` +
+        `${hasServers ? "sampling by the servers, " : ""}rewards, validation and saving come on top.`,
+    };
+  },
+};
+
+/** The path of the reward model; null where something else scores. */
+function rewardModelOf(config: PpoConfig): string | null {
+  return rewardWay(config).kind === "model" ? config.reward_model.model.path : null;
+}
