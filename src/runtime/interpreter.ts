@@ -1,9 +1,9 @@
 /**
  * A plain interpreter of traced programs: the meaning of every operation, in double precision and the simplest loops.
  *
- * It is the oracle of the conformance suite, so it shares nothing with `graph/lower.ts`, `graph/vjp.ts` and
- * `onnx/emit.ts`: layers are computed from their definitions, and the shape of every result is found from the values
- * and then compared with the one that was traced. It is far too slow for anything but tests.
+ * It is the reference of the conformance suite, so it shares no code with `graph/lower.ts`, `graph/vjp.ts` and
+ * `onnx/emit.ts`: layers are computed from their definitions, and the shape of every result is derived from the
+ * values and then compared with the traced one. It is far too slow for anything but tests.
  */
 import {
   type Activation,
@@ -25,12 +25,12 @@ type Index = readonly number[];
 type Run = {
   readonly inputs: Readonly<Record<string, ArrayLike<number>>>;
   readonly bindings: Bindings;
-  /** What was computed so far. */
+  /** The values computed so far. */
   readonly values: ReadonlyMap<Node, Value>;
 };
 type Rule<O extends Op> = (node: NodeOf<O>, values: readonly [Value, Value, Value, Value, Value], run: Run) => Value;
 
-/** What the named outputs are for the given inputs. */
+/** The values of the named outputs for the given inputs. */
 export function interpret(
   outputs: Readonly<Record<string, Node>>,
   inputs: Readonly<Record<string, ArrayLike<number>>>,
@@ -219,7 +219,7 @@ function forEachQuery(query: Value, key: Value, attrs: AttentionAttrs, visit: (a
 
 /**
  * The gradient of Σ dy·attention(query, key, value), through the whole Jacobian of the softmax,
- * dw_i/ds_j = w_i (1[i=j] - w_j); the output, which the compiled form uses as a shortcut, is not looked at.
+ * dw_i/ds_j = w_i (1[i=j] - w_j); the output, which the compiled form uses as a shortcut, is not used.
  */
 function attentionGrads(values: readonly Value[], attrs: AttentionAttrs): Record<"query" | "key" | "value", Value> {
   const [query, key, value, , dy] = values as [Value, Value, Value, Value, Value];
@@ -291,7 +291,7 @@ function cachedAttention(
   return { out, key, value };
 }
 
-/** A position sees itself and what lies before it, at most `window` positions in all. */
+/** A position sees itself and earlier ones, at most `window` positions together. */
 function sees(position: number, key: number, window: number | null): boolean {
   return key <= position && (window === null || key > position - window);
 }
@@ -379,7 +379,7 @@ function forEachIndex(shape: Index, visit: (index: Index, flat: number) => void)
   }
 }
 
-/** A tensor whose entry at each index is what `entry` says. */
+/** A tensor with the entry that `entry` returns at each index. */
 function fill(shape: Index, entry: (index: Index) => number): Value {
   const result = zeros(shape);
   forEachIndex(shape, (index, flat) => {
@@ -388,7 +388,9 @@ function fill(shape: Index, entry: (index: Index) => number): Value {
   return result;
 }
 
-/** Where an index lies, by numpy's rule: axes are matched from the last, and an axis of size 1 has one entry for all. */
+/**
+ * Where an index lies, by numpy's rule: axes are matched from the last, and an axis of size 1 has one entry for all.
+ */
 function placeOf(shape: Index, index: Index): number {
   const skipped = index.length - shape.length;
   return shape.reduce((flat, size, axis) => flat * size + (size === 1 ? 0 : index[skipped + axis]!), 0);

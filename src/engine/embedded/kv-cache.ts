@@ -1,6 +1,6 @@
 /**
- * What decoding keeps of past tokens: for each tensor that the parts of a layer state, an array [slots, heads, capacity,
- * size] in shared memory, which programs read and extend in place.
+ * What decoding keeps of past tokens: for each tensor that the parts of a layer state, an array [slots, heads,
+ * capacity, size] in shared memory, which programs read and extend in place.
  *
  * The memory is allocated once, and the system commits a page of it when it is first written. Another capacity is
  * another view of the same memory; the tokens that are kept are moved to it.
@@ -61,7 +61,7 @@ export class KvCache {
     for (const { heads, size, array } of this.#kept) {
       const rows = lengths.length * heads;
       for (let i = 0; i < rows; i++) {
-        // Rows move apart from the last one on, and together from the first one on: none is overwritten before it moved.
+        // To move apart, the last row goes first; to move together, the first: no row is overwritten before it moved.
         const row = capacity > before ? rows - 1 - i : i;
         const start = row * before * size;
         array.copyWithin(row * capacity * size, start, start + lengths[Math.floor(row / heads)]! * size);
