@@ -11,7 +11,8 @@ import { grad } from "../graph/vjp.ts";
 import { compile } from "../onnx/emit.ts";
 import { GraphError } from "../util/errors.ts";
 import { Random } from "../util/random.ts";
-import { interpret, type Value } from "./interpreter.ts";
+import { interpret } from "./interpreter.ts";
+import type { Value } from "./interpreter-tensors.ts";
 import { Runtime } from "./runtime.ts";
 import { sharedFloats } from "./vectors.ts";
 

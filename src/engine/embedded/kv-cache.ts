@@ -7,13 +7,26 @@
  */
 import type { ModelConfig } from "../../models/config.ts";
 import { layerCache } from "../../models/layers.ts";
+import type { SamplerLimits } from "../../rollout/request.ts";
+import { DEFAULT_SEQUENCES } from "../../rollout/sampler.ts";
 import { sharedFloats } from "../../runtime/vectors.ts";
 import { invariant } from "../../util/errors.ts";
+import { thisMachine } from "../../util/machine.ts";
 import { pastName, presentName } from "./decode-program.ts";
 
 /** Bytes that one token takes in the cache. */
 export function cacheBytesPerToken({ layers }: ModelConfig): number {
   return layers.flatMap(layerCache).reduce((bytes, { heads, size }) => bytes + heads * size * 4, 0);
+}
+
+/** The default limit of the cache; memory is used as tokens come. */
+const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
+
+/** The size of the cache of a sampler: up to its limit, and not more than its sequences can fill. */
+export function cacheBytesFor(config: ModelConfig, limits: SamplerLimits): number {
+  const most = (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
+  const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
+  return Math.min(bytes, most * cacheBytesPerToken(config));
 }
 
 /** One tensor of one layer, for all slots. */

@@ -9,13 +9,12 @@ import { join } from "node:path";
 import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { loadParameters, saveParameters } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
-import { DEFAULT_SEQUENCES, Sampler } from "../../rollout/sampler.ts";
+import { Sampler } from "../../rollout/sampler.ts";
 import { clipFactor } from "../../runtime/optimizer.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
-import { thisMachine } from "../../util/machine.ts";
 import type {
   ForwardOptions,
   HeadName,
@@ -31,7 +30,7 @@ import type {
   TrainOptions,
 } from "../contract.ts";
 import { EmbeddedDecoder } from "./decoder.ts";
-import { cacheBytesPerToken } from "./kv-cache.ts";
+import { cacheBytesFor } from "./kv-cache.ts";
 import type { Layout } from "./layout.ts";
 import { type Block, cut, layOut } from "./micro-batches.ts";
 import { loadOptimizerFile, saveOptimizerFile } from "./optimizer-file.ts";
@@ -220,10 +219,7 @@ export class EmbeddedModel implements Model {
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
     if (config.head !== "lm") throw new UserError(`The model cannot generate: it has a ${config.head} head.`);
-    const most =
-      (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
-    const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
-    const cacheBytes = Math.min(bytes, most * cacheBytesPerToken(config));
+    const cacheBytes = cacheBytesFor(config, limits);
     const hasTokenizer = await stat(join(tokenizerFolder, "tokenizer.json")).then(
       () => true,
       () => false,
@@ -333,9 +329,6 @@ export class EmbeddedModel implements Model {
     return result;
   }
 }
-
-/** The default limit of keys and values; memory is used as tokens come. */
-const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
 
 const idle: SamplerStats = {
   running: 0,
