@@ -55,14 +55,14 @@ describe("tracing", () => {
     ["exp", () => o.exp(o.cast(x, "i32")), "exp: the input is i32, not f32"],
     ["rmsNorm", () => o.rmsNorm(x, w, 1e-6), "rmsNorm: f32[n, 4] and f32[3, 4] do not fit"],
   ];
-  test.each(misfits)("what does not fit is refused, with the place: %s", (_, build, message) => {
+  test.each(misfits)("inputs that do not fit are refused, with the path: %s", (_, build, message) => {
     const traced = () => scope("layers.3", () => scope("mlp", build));
     expect(traced).toThrow(GraphError);
     expect(traced).toThrow(`layers.3.mlp: `);
     expect(traced).toThrow(message);
   });
 
-  test("a scope ends when what is in it throws", () => {
+  test("a scope ends when the code in it throws", () => {
     expect(() => scope("inner", () => o.add(x, w))).toThrow("inner: add");
     expect(o.neg(x).path).toBe("");
   });
@@ -74,7 +74,7 @@ describe("tracing", () => {
     expect(simplify(grad(deep, [x]))).toHaveLength(1);
   });
 
-  test("inputs come before users, once each", () => {
+  test("every node comes once, after its inputs", () => {
     const y = o.add(o.exp(x), o.exp(x));
     const order = topological([y, o.sum(y), x]);
     expect(new Set(order).size).toBe(order.length);
@@ -85,7 +85,7 @@ describe("tracing", () => {
 });
 
 describe("differentiation", () => {
-  test("what the loss does not depend on has a gradient of zeros of its shape", () => {
+  test("the gradient is zeros where the loss does not depend on an input", () => {
     const [dw] = grad(o.sum(x), [w]);
     expect(dw!.shape).toEqual([3, 4]);
     expect(print({ dw: dw! })).toMatch(/broadcastTo\(%0\) : f32\[3, 4\]/);
@@ -97,7 +97,7 @@ describe("differentiation", () => {
     expect(new Set(paths)).toEqual(new Set(["", "head", "head.tanh"]));
   });
 
-  test("nothing is computed for what is not asked for", () => {
+  test("no gradient is computed that is not asked for", () => {
     const loss = o.sum(o.matmul(x, w, { transB: true }));
     expect(count(simplify(grad(loss, [x])), "matmul")).toBe(1);
     expect(count(simplify(grad(loss, [x, w])), "matmul")).toBe(2);
@@ -153,7 +153,7 @@ describe("simplification", () => {
     expect(simplify(lower([node]))).toEqual([x]);
   });
 
-  test("adding 0 stays where it spreads the other side", () => {
+  test("adding 0 stays where it broadcasts the other side", () => {
     const row = o.input("row", [4]);
     const [spread] = simplify([o.add(row, o.constant([0, 0], [2, 1]))]);
     expect(spread!.shape).toEqual([2, 4]);
@@ -168,13 +168,13 @@ describe("simplification", () => {
     expect(turned!.inputs[0]).toBe(y);
   });
 
-  test("what was made and is not needed does not come out", () => {
+  test("nodes that no output needs are dropped", () => {
     const y = o.tanh(x);
     o.exp(y);
     expect(topological(simplify([y])).map((node) => node.op)).toEqual(["input", "tanh"]);
   });
 
-  test("a sum goes into the product that nothing else needs", () => {
+  test("a sum is fused into a product that nothing else needs", () => {
     const bias = o.input("bias", [3]);
     expect(simplify([o.linear(x, w, bias)])[0]!.op).toBe("gemm");
     const product = o.matmul(x, w, { transB: true });
@@ -188,14 +188,14 @@ describe("simplification", () => {
     expect([count([sum!], "gemm"), count([sum!], "matmul"), count([sum!], "add")]).toEqual([2, 1, 0]);
   });
 
-  test("a sum that spreads the product does not go into it", () => {
+  test("a sum that broadcasts the product is not fused into it", () => {
     const row = o.matmul(o.input("a", [1, 4]), w, { transB: true });
     expect(simplify([o.add(row, o.input("rows", ["n", 3]))])[0]!.op).toBe("add");
   });
 });
 
 describe("lowering", () => {
-  test("neither lowering nor simplification loses the place a node was made for", () => {
+  test("lowering and simplification keep the path of a node", () => {
     const loss = scope("layers.0", () => {
       const gate = o.linear(x, w, o.input("bias", [3]));
       return o.sum(o.gated(gate, o.linear(o.input("y", ["n", 4]), o.input("v", [3, 4])), "silu"));
@@ -267,11 +267,11 @@ describe("the verifier", () => {
       "input: `x` is declared twice, differently",
     ],
     [
-      "a product turned round",
+      "a product with its axes swapped",
       () => ({ y: makeNode("matmul", [x, w], matmul, f32([3, "n"])) }),
       "matmul: the shape is [3, n]",
     ],
-    ["a sum of shapes that do not spread", () => ({ y: makeNode("add", [x, w], {}, x) }), "add: "],
+    ["a sum of shapes that cannot be broadcast", () => ({ y: makeNode("add", [x, w], {}, x) }), "add: "],
     [
       "an elementwise result of another shape",
       () => ({ y: makeNode("mul", [x, x], {}, f32(["n", 5])) }),
@@ -297,7 +297,7 @@ describe("the verifier", () => {
     expect(() => check(outputs)).toThrow(message);
   });
 
-  test("a gradient and its lowered and simplified forms hold together", () => {
+  test("a gradient and its lowered and simplified forms pass", () => {
     const q = o.input("q", ["batch", 4, "4*span", 2]);
     const k = o.input("k", ["batch", 2, "4*span", 2]);
     const loss = o.sum(o.attention(q, k, k, { scale: 1, window: 3, softcap: 2 }));
@@ -309,7 +309,7 @@ describe("the verifier", () => {
   });
 });
 
-test("a printed program names every node, its type, its attributes and its place", () => {
+test("a printed program names every node, its type, its attributes and its path", () => {
   const bias = o.input("bias", [3]);
   const y = scope("layers.0.mlp", () => o.tanh(o.linear(x, w, bias)));
   const loss = o.sum(o.mul(y, 0.5));

@@ -1,9 +1,9 @@
 /**
  * Layers written out in core operations, in the forms that run fast (the measurements behind them: docs/compiler.md).
  *
- * What forward and backward share (attention weights, sigmoids, log-softmax) is written out on both sides in the same
- * words, and becomes one node when the program is simplified. Attention is cut along time into up to four parts, so
- * that a query's part is never multiplied with keys that lie wholly in its future.
+ * What forward and backward share (attention weights, sigmoids, log-softmax) is written out in the same way on both
+ * sides, and becomes one node when the program is simplified. Attention is cut along time into up to four parts, so
+ * that queries are not multiplied with keys that all lie in their future.
  */
 import { geluTanhInner, headLogits } from "./formulas.ts";
 import { type AttentionAttrs, type Node, type NodeOf, type Op, rebuild } from "./node.ts";
@@ -65,18 +65,18 @@ function activate(x: Node, activation: NodeOf<"gated">["attrs"]["activation"]): 
 
 // ---------------------------------------------------------------- attention
 
-/** One stretch of queries with the keys that are not wholly in its future; query heads grouped by their key head. */
+/** A range of queries with the keys up to its end; query heads are grouped by their key head. */
 type AttentionPart = {
   readonly query: Node; // [batch, kvHeads, group * span, size]
   readonly key: Node; // [batch, kvHeads, seen, size]
   readonly value: Node; // [batch, kvHeads, seen, valueSize]
   readonly weights: Node; // [batch, kvHeads, group * span, seen]
   readonly scores: Node; // the same, before the softmax and, where there is one, after the cap
-  /** This stretch of queries, or of something like the output, with its heads grouped. */
+  /** The same range of a tensor like the query or the output, with its heads grouped. */
   group(x: Node): Node;
 };
 
-/** Rows of grouped heads as heads again: a stretch of a result like `node` [batch, heads, time, size]. */
+/** The opposite of `group`: a range of a result like `node` [batch, heads, time, size]. */
 function ungrouped(node: { readonly shape: Shape }, x: Node): Node {
   const [batch, heads, , size] = node.shape as [Dim, number, Dim, Dim]; // checked by `o.attention`
   const [, kvHeads, rows] = x.shape as [Dim, number, Dim, Dim];
@@ -111,14 +111,14 @@ function attentionGradParts({ inputs, attrs }: GradNode): AttentionGradPart[] {
   return attentionParts(query, key, value, attrs).map((part) => {
     const dout = part.group(dy);
     const dweights = o.matmul(dout, part.value, { transB: true });
-    const delta = o.sum(o.mul(dout, part.group(out)), [-1], true); // = Σ weights · dweights, without touching either
+    const delta = o.sum(o.mul(dout, part.group(out)), [-1], true); // = Σ weights · dweights, without reading either
     const dcapped = o.mul(part.weights, o.sub(dweights, delta));
     const dscores = attrs.softcap === null ? dcapped : o.mul(dcapped, o.sub(1, o.square(o.tanh(part.scores))));
     return { ...part, dout, dscores };
   });
 }
 
-/** The sum over parts of something as long as the keys a part sees. */
+/** The sum over parts of tensors that are as long as the keys of the part. */
 function sumOfPrefixes(node: GradNode, piece: (part: AttentionGradPart) => Node): Node {
   const time = node.shape[2]!;
   return attentionGradParts(node)
@@ -130,7 +130,7 @@ function sumOfPrefixes(node: GradNode, piece: (part: AttentionGradPart) => Node)
 
 /**
  * A plain product with a transposed left side, by transposing the narrower of the two tall matrices: the kernels are
- * fastest on rows times columns, and a transposition of activations is cheap beside the product.
+ * fastest on rows times columns, and transposing activations is cheap compared with the product.
  */
 function lowerMatmul(node: NodeOf<"matmul">): Node {
   const [a, b] = node.inputs as [Node, Node];

@@ -1,9 +1,9 @@
 /**
  * The nodes of a traced tensor program: immutable values that name an operation, its inputs and its attributes.
  *
- * `OpAttrs` lists every operation there is. Each table of the compiler (`vjp`, `lower`, `emit`, `interpret`) is total
- * over it, so an operation without a rule does not compile. Nodes know the scope they were made in (`layers.3.mlp`),
- * which is what error messages show.
+ * `OpAttrs` lists every operation there is. Each table of the compiler (`check`, `vjp`, `simplify`, `emit`, the
+ * interpreter) is total over it, so an operation without a rule does not compile. Nodes know the scope they were made
+ * in (`layers.3.mlp`), which is what error messages show.
  */
 import { GraphError } from "../util/errors.ts";
 import type { Dim, Shape } from "./shape.ts";
@@ -12,13 +12,13 @@ export type DType = "f32" | "i32" | "bool";
 
 type None = Readonly<Record<never, never>>;
 export type Activation = "silu" | "gelu" | "geluTanh";
-/** How scores become attention weights: `softmax(cap(q·k * scale))` over the keys at most `window` behind. */
+/** How scores become attention weights: `softmax(cap(q·k * scale))` over the last `window` keys. */
 export type AttentionAttrs = {
   readonly scale: number;
   readonly window: number | null;
   readonly softcap: number | null;
 };
-/** The heads are side by side in the last axis, so their numbers are part of the operation. */
+/** The heads are side by side in the last axis, so the operation must know how many there are. */
 export type CachedAttentionAttrs = AttentionAttrs & { readonly heads: number; readonly kvHeads: number };
 /** How hidden states become a distribution over tokens. */
 export type HeadAttrs = { readonly softcap: number | null; readonly temperature: number };
@@ -141,7 +141,7 @@ export function makeNode<O extends Op>(
   return node as Node; // `NodeOf<O>` is a member of the union for every O; TypeScript cannot see it through the generic
 }
 
-/** The nodes that `outputs` need, inputs before users. */
+/** The nodes that `outputs` need; every node comes after its inputs. */
 export function topological(outputs: readonly Node[]): Node[] {
   const order: Node[] = [];
   const seen = new Set<Node>();
@@ -166,8 +166,8 @@ export function topological(outputs: readonly Node[]): Node[] {
 }
 
 /**
- * The same outputs with every node replaced, inputs before users: `change` gets a node whose inputs are the new ones,
- * and the node as it was. Nodes it makes carry the path of the one they replace.
+ * The same outputs with every node replaced, inputs first: `change` gets a node with the new inputs, and the node as it
+ * was. Nodes that it makes carry the path of the node they replace.
  */
 export function rebuild(outputs: readonly Node[], change: (node: Node, before: Node) => Node): Node[] {
   const done = new Map<Node, Node>();

@@ -36,7 +36,7 @@ export function constant(values: number | readonly number[], shape: Shape = [], 
 
 /**
  * What a query may see, as a term to add to its scores: 0 or minus infinity, [queries, keys].
- * Query row `r` stands at position `offset + r` and sees keys up to itself, at most `window` of them.
+ * Query row `r` is at position `offset + r` and sees keys up to itself, at most `window` of them.
  */
 export function causalMask(queries: Dim, keys: Dim, attrs: { offset: Dim; window: number | null }): Node {
   return makeNode("causalMask", [], attrs, { shape: [queries, keys], dtype: "f32" });
@@ -65,7 +65,7 @@ export const sigmoid = (x: Node): Node => unary("sigmoid", x);
 export const erf = (x: Node): Node => unary("erf", x);
 /** `x · sigmoid(x)`. */
 export const silu = (x: Node): Node => unary("silu", x);
-/** The value of `x`, through which no gradient flows. */
+/** The value of `x`; no gradient flows through it. */
 export const stopGradient = (x: Node): Node => makeNode("stopGradient", [x], {}, x);
 
 /** `x` between two bounds; the gradient is zero outside. */
@@ -88,7 +88,7 @@ export function cast(x: Node, dtype: DType): Node {
 
 // ---------------------------------------------------------------- reductions
 
-/** The sum over `axes` (all of them by default), which stay as dimensions of size 1 with `keep`. */
+/** The sum over `axes` (all of them by default); with `keep` they stay as dimensions of size 1. */
 export const sum = (x: Node, axes?: readonly number[], keep = false): Node => reduce("sum", x, axes, keep);
 /** The largest value over `axes`. */
 export const max = (x: Node, axes?: readonly number[], keep = false): Node => reduce("max", x, axes, keep);
@@ -178,7 +178,7 @@ export function take(table: Node, ids: Node): Node {
   return makeNode("take", [table, ids], {}, { shape, dtype: table.dtype });
 }
 
-/** Zeros [count, width] to which each row of `rows` [n, width] is added at its place `ids` [n]. */
+/** Zeros [count, width], with each row of `rows` [n, width] added at the row `ids` [n]. */
 export function scatterRows(ids: Node, rows: Node, count: Dim): Node {
   expectIds("scatterRows", ids);
   if (ids.shape.length !== 1 || rows.shape.length !== 2 || ids.shape[0] !== rows.shape[0]) {
@@ -202,9 +202,9 @@ export function place(values: Node, ids: Node, width: Dim): Node {
 }
 
 /**
- * Rows of `x` [count, …] laid out anew: `x[index]`, where `inverse` [count] says where in the flat result each row of
- * `x` lies. The gradient comes back through `inverse` alone, with no sum by index: rows that the result does not hold
- * must be masked before, and what else the result holds (padding) must not reach the loss.
+ * Rows of `x` [count, …] in another order: `x[index]`, where `inverse` [count] is the place of each row of `x` in the
+ * flat result. The gradient is taken through `inverse` only, with no sum by index: rows that are not in the result must
+ * be masked before, and other entries of the result (padding) must not reach the loss.
  */
 export function rearrange(x: Node, index: Node, inverse: Node): Node {
   expectIds("rearrange", index);
@@ -256,7 +256,7 @@ export function rmsInverse(x: Node, eps: number): Node {
 
 /**
  * Rotary position embedding of `x` [batch, heads, time, size] by the tables `cos` and `sin` [time, size / 2]: the
- * pair (x[i], x[i + size/2]) is turned by the angle of its position. Heads may also stand side by side:
+ * pair (x[i], x[i + size/2]) is rotated by the angle of its position. Heads may also lie side by side:
  * [batch, time, heads * size].
  */
 export function rope(x: Node, cos: Node, sin: Node): Node {
@@ -296,20 +296,21 @@ export function attention(query: Node, key: Node, value: Node, attrs: AttentionA
 export type Cache = {
   readonly key: Node; // [batch, kvHeads, capacity, size]
   readonly value: Node; // [batch, kvHeads, capacity, size]
-  /** How many tokens each row has in all, those of this call included: [batch]. */
+  /** How many tokens each row has, including those of this call: [batch]. */
   readonly lengths: Node;
   /** The largest of `lengths`: [1]. */
   readonly total: Node;
   readonly cos: Node; // [positions, size / 2]
   readonly sin: Node; // [positions, size / 2]
-  /** Which row of the tables turns a token: [batch, time]. */
+  /** The row of the tables by which a token is rotated: [batch, time]. */
   readonly positions: Node;
 };
 
 /**
- * Causal attention of new tokens over themselves and those whose keys and values are in the cache, to which theirs are
- * added: query [batch, time, heads * size], key and value [batch, time, kvHeads * size]. Either all rows begin here
- * (`time` is `total`; shorter rows end in padding), or one row is continued, or every row by one token.
+ * Causal attention of new tokens over themselves and over the tokens in the cache. The keys and values of the new
+ * tokens are added to the cache: query [batch, time, heads * size], key and value [batch, time, kvHeads * size]. Either
+ * all rows begin here (`time` is `total`; shorter rows end in padding), or one row is continued, or every row by one
+ * token.
  */
 export function cachedAttention(
   query: Node,
@@ -340,7 +341,7 @@ export function cachedAttention(
   return makeNode("cachedAttention", [query, key, value, ...given], attrs, query);
 }
 
-/** The cache with the tokens added that `attended`, a `cachedAttention`, was given; it may be written over the old one. */
+/** The cache after `attended`, a `cachedAttention`, with its new tokens; it may be written over the old cache. */
 export function cacheAfter(attended: Node, part: "key" | "value"): Node {
   if (attended.op !== "cachedAttention") throw graphError(`cacheAfter: ${attended.op} has no cache`);
   return makeNode("cacheAfter", [attended], { part }, attended.inputs[part === "key" ? 3 : 4]!);
@@ -352,7 +353,9 @@ export function gated(gate: Node, up: Node, activation: Activation): Node {
   return makeNode("gated", [gate, up], { activation }, gate);
 }
 
-/** Log-probability of `targets` [n] under `softmax(hidden Wᵀ)`, for rows `hidden` [n, width] and W [vocabulary, width]. */
+/**
+ * Log-probability of `targets` [n] under `softmax(hidden Wᵀ)`, for rows `hidden` [n, width] and W [vocabulary, width].
+ */
 export function tokenLogprobs(hidden: Node, weight: Node, targets: Node, attrs: HeadAttrs): Node {
   expectIds("tokenLogprobs", targets);
   if (!isHead(hidden, weight) || !sameShape(targets.shape, hidden.shape.slice(0, 1))) {
@@ -417,7 +420,7 @@ function isHead(hidden: Node, weight: Node): boolean {
   return hidden.shape.length === 2 && weight.shape.length === 2 && hidden.shape[1] === weight.shape[1];
 }
 
-/** Whether a length is at most another of the same symbols. */
+/** Whether one length is at most the other, for any values of their symbols. */
 function fits(length: Dim, total: Dim): boolean {
   try {
     minus(total, length);

@@ -34,7 +34,7 @@ describe("dimensions", () => {
     );
   });
 
-  test("the order of factors does not matter, and equal products are spelt alike", () => {
+  test("the order of factors does not matter, and equal products have one spelling", () => {
     fc.assert(
       fc.property(dims, dims, dims, (a, b, c) => {
         expect(times(a, b)).toBe(times(b, a));
@@ -44,7 +44,7 @@ describe("dimensions", () => {
     );
   });
 
-  test("products spread over sums", () => {
+  test("products distribute over sums", () => {
     fc.assert(
       fc.property(dims, dims, dims, (a, b, c) => {
         expect(times(a, plus(b, c))).toBe(plus(times(a, b), times(a, c)));
@@ -122,7 +122,7 @@ describe("dimensions", () => {
 describe("shapes", () => {
   const shapes = fc.array(fc.oneof(fc.constant(1), fc.constantFrom<Dim>(2, 3, "n", "2*n")), { maxLength: 4 });
 
-  test("spreading is symmetric, and a shape spreads to itself and to a scalar's beside it", () => {
+  test("broadcasting is symmetric, and with itself or a scalar a shape stays as it is", () => {
     fc.assert(
       fc.property(shapes, shapes, (a, b) => {
         expect(broadcast(a, b)).toEqual(broadcast(b, a));
@@ -132,7 +132,7 @@ describe("shapes", () => {
     );
   });
 
-  test("a spread shape has the larger size on every axis", () => {
+  test("a broadcast shape has the larger size on every axis", () => {
     fc.assert(
       fc.property(shapes, shapes, (a, b) => {
         const both = broadcast(a, b);
@@ -146,7 +146,7 @@ describe("shapes", () => {
     );
   });
 
-  test("sizes that differ and are not 1 do not spread", () => {
+  test("sizes that differ and are not 1 cannot be broadcast", () => {
     expect(broadcast([2, 3], [2])).toBeNull();
     expect(broadcast(["n"], ["m"])).toBeNull();
     expect(sameShape(["n", 3], ["n", 3])).toBe(true);

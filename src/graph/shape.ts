@@ -2,8 +2,8 @@
  * Shapes whose dimensions may be known only at run time.
  *
  * A dimension is a number, or a polynomial of symbols with whole factors, written in one canonical way: `batch`,
- * `4*span`, `batch*time`, `prompts+4*span`. Equal dimensions are spelt alike, so they are compared as texts. A symbol is
- * bound to a number when the program runs, so one compiled graph serves every batch.
+ * `4*span`, `batch*time`, `prompts+4*span`. Equal dimensions have the same spelling, so they are compared as texts. A
+ * symbol is bound to a number when the program runs, so one compiled graph serves every batch.
  */
 import { GraphError, invariant } from "../util/errors.ts";
 
@@ -27,7 +27,7 @@ function parse(dim: Dim): Term[] {
   });
 }
 
-/** The factor of each product of symbols, in one order; no factor is 0. */
+/** The factor of each product of symbols, sorted; no factor is 0. */
 function collect(terms: readonly Term[]): [symbols: string, factor: number][] {
   const factors = new Map<string, number>();
   for (const { factor, symbols } of terms) {
@@ -66,7 +66,7 @@ export function plus(a: Dim, b: Dim): Dim {
   return write([...parse(a), ...parse(b)]);
 }
 
-/** `a - b`, where no factor of the difference is negative: other differences are no sizes. */
+/** `a - b`; a difference with a negative factor is not a size and is refused. */
 export function minus(a: Dim, b: Dim): Dim {
   const terms = [...parse(a), ...parse(b).map((term) => ({ ...term, factor: -term.factor }))];
   if (collect(terms).some(([, factor]) => factor < 0)) throw new GraphError("", `${a} - ${b} is not a dimension`);
@@ -92,7 +92,7 @@ export function over(value: Dim, divisor: number): Dim {
   return write(terms.map(({ factor, symbols }) => ({ factor: factor / divisor, symbols })));
 }
 
-/** The terms of a dimension, for those who compute it at run time. */
+/** The terms of a dimension, for code that computes it at run time. */
 export function termsOf(value: Dim): readonly Term[] {
   return parse(value);
 }
@@ -118,7 +118,7 @@ export function sameShape(a: Shape, b: Shape): boolean {
   return a.length === b.length && a.every((d, axis) => d === b[axis]);
 }
 
-/** The shape of an elementwise operation, by numpy's rule; null when the two do not go together. */
+/** The shape of an elementwise operation, by numpy's rule; null when the two cannot be broadcast. */
 export function broadcast(a: Shape, b: Shape): Shape | null {
   const rank = Math.max(a.length, b.length);
   const result: Dim[] = [];

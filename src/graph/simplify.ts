@@ -47,7 +47,7 @@ function spell(_: string, value: unknown): unknown {
 
 type Rule<O extends Op> = (node: NodeOf<O>) => Node;
 
-/** The simplest form of each operation whose inputs are already simple. */
+/** For each operation: the simplest node that gives the same result. */
 const rules: { [O in Op]: Rule<O> } = {
   add: (node) => without(0, node) ?? node,
   mul: (node) => without(1, node) ?? foldScalars(node),
@@ -123,7 +123,7 @@ function reduceNode(node: Node): Node {
   return (rules[node.op] as (node: Node) => Node)(node); // the table's type pairs each rule with its operation
 }
 
-/** The node as it is. */
+/** Nothing to simplify. */
 function unchanged(node: Node): Node {
   return node;
 }

@@ -3,14 +3,14 @@ import type { Node } from "./node.ts";
 import * as o from "./ops.ts";
 
 export type SparseGradient = {
-  /** What is not a sum by index; null when there is nothing else. */
+  /** The part that is not a sum by index; null when there is none. */
   readonly dense: Node | null;
   readonly rows: readonly { readonly ids: Node; readonly rows: Node }[];
 };
 
 /**
- * Split a gradient into its dense part and its `scatterRows` terms. Adding rows where the gradient lives anyway saves
- * a table of zeros and a pass over it per term.
+ * Split a gradient into its dense part and its `scatterRows` terms. Rows can then be added to the gradient in place,
+ * which saves a table of zeros and a pass over it per term.
  */
 export function splitSparse(gradient: Node): SparseGradient {
   if (gradient.op === "scatterRows") {

@@ -1,8 +1,8 @@
 /**
- * Reverse-mode differentiation: one rule per operation, and the walk that applies them.
+ * Reverse-mode differentiation: one rule per operation, and the pass that applies them.
  *
  * A rule gets the node `y` and the cotangent `dy` (the gradient of the final scalar with respect to `y`) and returns
- * the cotangent of each input, or null where none flows. Rules reuse forward nodes; the common ones are shared when
+ * the cotangent of each input, or null where there is none. Rules reuse forward nodes; the common ones are shared when
  * the program is simplified. Layers have rules of their own, in the forms that are cheap to run.
  */
 import { invariant } from "../util/errors.ts";
@@ -128,7 +128,7 @@ const vjp: { [O in Op]: Vjp<O> } = {
     return [o.mul(x, o.mul(o.mul(dy, -1 / width), o.mul(y, o.square(y))))];
   },
   rope: (y, dy) => {
-    const [, cos, sin] = triple(y); // a rotation's transpose turns the other way
+    const [, cos, sin] = triple(y); // the transpose of a rotation rotates the other way
     return [o.rope(dy, cos, o.neg(sin)), null, null];
   },
   attention: (y, dy) => {
@@ -160,7 +160,7 @@ const vjp: { [O in Op]: Vjp<O> } = {
       const dlogits = o.sub(o.place(dy, targets, weight.shape[0]!), o.mul(probs, g));
       return [...headVjp(hidden, weight, y.attrs, dlogits), null];
     }
-    // dlogits = g (onehot - P) never exists: P goes through two products, the one-hot part is rows of W and of hidden.
+    // dlogits = g (onehot - P) is never formed: P goes through two products, the one-hot part is rows of W and hidden.
     const scaled = o.mul(g, 1 / temperature);
     const weighted = o.mul(hidden, scaled);
     const dhidden = o.mul(scaled, o.sub(o.take(weight, targets), o.matmul(probs, weight)));
@@ -232,7 +232,7 @@ function notTrained(): never {
   throw new Error("internal: attention over a cache is for sampling and has no gradient");
 }
 
-// ---------------------------------------------------------------- the walk
+// ---------------------------------------------------------------- the pass
 
 /** The gradient of the scalar `loss` with respect to each node of `wrt`; zeros where it does not depend on it. */
 export function grad(loss: Node, wrt: readonly Node[]): Node[] {
@@ -258,7 +258,7 @@ export function grad(loss: Node, wrt: readonly Node[]): Node[] {
   });
 }
 
-/** The rule of a node, seen without its operation's name: the table's type guarantees that the two belong together. */
+/** The rule of a node; the type of the table guarantees that the two belong together. */
 function rule(y: Node): (y: Node, dy: Node) => readonly (Node | null)[] {
   return vjp[y.op] as (y: Node, dy: Node) => readonly (Node | null)[];
 }
@@ -273,9 +273,9 @@ function nodesThatReach(order: readonly Node[], targets: ReadonlySet<Node>): Set
   return active;
 }
 
-// ---------------------------------------------------------------- small things the rules share
+// ---------------------------------------------------------------- helpers of the rules
 
-/** `dy` summed over the axes along which an input of shape `shape` was spread. */
+/** `dy` summed over the axes along which an input of shape `shape` was broadcast. */
 function sumTo(dy: Node, shape: Shape): Node {
   if (sameShape(dy.shape, shape)) return dy;
   const extra = dy.shape.length - shape.length;

@@ -80,17 +80,17 @@ test.each(Object.keys(programs))("%s gives the same numbers with the weights on 
   });
 });
 
-describe("what lies between two products stays transposed", () => {
+describe("elementwise operations between two products stay transposed", () => {
   test.each(["silu", "gelu", "geluTanh"] as const)(
-    "in an MLP with %s, only its result is turned back",
+    "in an MLP with %s, only its result is transposed back",
     (activation) => {
       expect(transposes(turned(gatedMlp(false, activation)))).toBe(1);
     },
   );
-  test("a product alone is turned back once, and what it reads is not copied", () => {
+  test("a product alone is transposed back once, and its input is not transposed", () => {
     expect(transposes(turned(linear(x, up("gate"))))).toBe(1);
   });
-  test("what is not a product with a weight stays as it is", () => {
+  test("a product without a weight stays as it is", () => {
     const square = o.matmul(o.sigmoid(x), o.tanh(x), { transB: true });
     expect(turned(square)).toEqual(simplify(lower([square]))[0]);
   });

@@ -1,9 +1,9 @@
 /**
- * Products for few rows: `x Wᵀ` becomes `(W xᵀ)ᵀ`, and what is computed entry by entry between two products stays
+ * Products for few rows: `x Wᵀ` becomes `(W xᵀ)ᵀ`, and elementwise operations between two products stay
  * transposed.
  *
- * The kernels copy their right side into blocks before they multiply. With a handful of rows it is the weight that is
- * large, so it belongs on the left (the measurements: docs/compiler.md). Numbers change by rounding only.
+ * The kernels copy their right side into blocks before they multiply. With few rows the weight is the larger
+ * side, so it belongs on the left (the measurements: docs/compiler.md). Numbers change by rounding only.
  */
 import { makeNode, type Node, type Op, rebuild } from "./node.ts";
 import * as o from "./ops.ts";
@@ -44,7 +44,7 @@ export function weightsLeft(outputs: readonly Node[]): Node[] {
   });
 }
 
-/** What a matrix is the transpose of. */
+/** The matrix that `x` is the transpose of; null if it is not a transpose. */
 function transposed(x: Node): Node | null {
   return x.op === "transpose" && x.shape.length === 2 && x.attrs.order[0] === 1 ? x.inputs[0]! : null;
 }

@@ -128,7 +128,7 @@ describe("layers of two types may rotate differently", () => {
 });
 
 describe("a config of any family", () => {
-  test("is that of our own where it is one", () => {
+  test("of a family that loads here is read in full", () => {
     expect(parseAnyConfig(llama, "config.json")).toEqual(parseConfig(llama, "config.json"));
   });
 
@@ -142,7 +142,7 @@ describe("a config of any family", () => {
     expect(found).toMatchObject({ family: "other", vocabSize: 7, maxPositions, head: "lm" });
   });
 
-  test("has the sizes of its text where it has other parts too", () => {
+  test("has the sizes of its text model if it has other parts, too", () => {
     const text_config = { vocab_size: 9, max_position_embeddings: 32 };
     const raw = { model_type: "other", text_config, architectures: ["OtherForSequenceClassification"], num_labels: 1 };
     expect(parseAnyConfig(raw, "config.json")).toMatchObject({ vocabSize: 9, maxPositions: 32, head: "score", raw });

@@ -2,8 +2,8 @@
  * A Hugging Face config.json, in the spelling of transformers 4 or 5, made into one value: an embedding, a list of
  * layers made of parts, and a head.
  *
- * Everything in which two models differ is in that value; nothing after this file looks at a family's name or at the raw
- * keys again, except to save or to print them. An absent key means what it means in transformers for that family.
+ * Everything in which two models differ is in that value; nothing after this file looks at a family's name or at the
+ * raw keys again, except to save or to print them. An absent key means what it means in transformers for that family.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -158,7 +158,7 @@ export function classNameOf({ family, head }: ModelConfig): string {
   return families[family].className + headClasses[head];
 }
 
-/** Whether weights of one model can be loaded into the other: the parts are alike, only sizes and numbers may differ. */
+/** Whether weights of one model may be loaded into the other: models of one family. Shapes are checked when loading. */
 export function isSameArchitecture(a: AnyModelConfig, b: AnyModelConfig): boolean {
   return a.family === b.family;
 }

@@ -39,7 +39,7 @@ test("the chosen files arrive in Hugging Face's cache layout, and no others", as
   expect(readFileSync(join(home, "hub", "datasets--someone--sums", "refs", "main"), "utf8")).toBe(commit);
 });
 
-test("what is cached is used without a request when the hub is forbidden, and when it cannot be reached", async () => {
+test("cached files are used without a request when the hub is forbidden, and when it cannot be reached", async () => {
   const folder = await resolveDataset(id, choose, { env: env() });
   const asked = hub.seen.length;
   expect(await resolveDataset(id, choose, { env: env({ HF_HUB_OFFLINE: "1" }) })).toBe(folder);
@@ -60,7 +60,7 @@ test("a cache that lacks a chosen file is not enough, and the message says where
   await hub.start();
 });
 
-test("mistakes are told in words", async () => {
+test("mistakes give messages that say what to do", async () => {
   const cases: readonly (readonly [string, typeof choose, RegExp])[] = [
     ["someone/else", choose, /shows no dataset someone\/else\. Check the spelling/],
     ["sums", choose, /"sums" is no name of a dataset .* owner\/name\.$/],

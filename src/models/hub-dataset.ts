@@ -1,8 +1,8 @@
 /**
  * Files of a dataset on the Hugging Face hub, in Hugging Face's own cache.
  *
- * Which files are wanted is for the caller to say: it is handed all paths of the repository and chooses. Where the hub
- * cannot be reached it chooses among those that are in the cache, so it must refuse a choice that lacks something.
+ * The caller chooses the files: it gets all paths of the repository. If the hub cannot be reached, it gets the paths
+ * that are in the cache, so it must refuse a choice that is not complete.
  */
 import { readdir, stat } from "node:fs/promises";
 import { join, sep } from "node:path";
@@ -22,7 +22,7 @@ import {
   writeRef,
 } from "./hub-repo.ts";
 
-/** Chooses among the paths of a repository; null where what it needs is not there. */
+/** Chooses among the paths of a repository; null if a file that it needs is missing. */
 export type Choose = (paths: readonly string[]) => readonly string[] | null;
 
 /** The folder with the chosen files of a dataset, downloaded first if they are only on the hub. */

@@ -1,8 +1,8 @@
 /**
- * One file from the hub into the cache: `<blob>.incomplete` grows, by HTTP ranges if need be, until it is whole.
+ * One file from the hub into the cache: `<blob>.incomplete` grows, by HTTP ranges if needed, until it is complete.
  *
  * Invariant: a blob under its final name has the size and the checksum that the hub announced. A process that is killed
- * leaves the part it has; the next one goes on from there.
+ * leaves the part that it has; the next one continues from there.
  */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
@@ -26,7 +26,7 @@ export type BlobRequest = {
   readonly report: (bytes: number) => void;
 };
 
-/** How often in a row a transfer may break off without a single new byte. */
+/** How many times in sequence a transfer may break off without a new byte. */
 const maxFailures = 4;
 
 /** Bring a blob into the cache, or leave it as it is when it is there already. */
@@ -61,13 +61,13 @@ export async function linkBlob(blob: string, path: string): Promise<void> {
   }
 }
 
-/** What is behind "fetch failed". */
+/** The cause of "fetch failed". */
 export function reasonOf(error: unknown): string {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
   return codeOf(cause) || messageOf(cause);
 }
 
-/** Returns when an answer has come to its own end; whether it was the right one is for the checksum to say. */
+/** Returns when a response is complete; the checksum decides whether it is the right file. */
 async function transfer(request: BlobRequest, partial: string): Promise<void> {
   for (let failures = 0; ; ) {
     const have = await sizeOf(partial);
@@ -92,7 +92,7 @@ async function transfer(request: BlobRequest, partial: string): Promise<void> {
   }
 }
 
-/** One request; false when the server has nothing from this position on and the part has to be fetched anew. */
+/** One request; false when the server has nothing from this position on, so that the download must start again. */
 async function append({ url, fetch, report, size }: BlobRequest, partial: string, have: number): Promise<boolean> {
   const start = have < size ? have : 0;
   const response = await fetch(url, {

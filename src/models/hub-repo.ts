@@ -13,7 +13,7 @@ import { UserError } from "../util/errors.ts";
 import { writeFileAtomic } from "../util/files.ts";
 import { fetchBlob, linkBlob, reasonOf } from "./hub-download.ts";
 
-/** How far a download is: bytes of all its files, those that were there already included. */
+/** How far a download is: bytes of all its files, including those that were cached before. */
 export type DownloadProgress = { readonly file: string; readonly doneBytes: number; readonly totalBytes: number };
 
 export type ResolveOptions = {
@@ -37,7 +37,7 @@ export type Repo = {
   readonly fetch: typeof fetch;
 };
 
-/** The repository of a name such as `owner/name` or `owner/name@revision`; null where it is no such name. */
+/** The repository of a name such as `owner/name` or `owner/name@revision`; null if it is not such a name. */
 export function openRepo(kind: RepoKind, name: string, { env, signal }: ResolveOptions): Repo | null {
   const match = /^([\w-][\w.-]*\/[\w-][\w.-]*)(?:@([\w][\w./-]*))?$/.exec(name);
   if (match?.[1] === undefined || name.includes("..")) return null;
@@ -49,7 +49,7 @@ export function openRepo(kind: RepoKind, name: string, { env, signal }: ResolveO
   const authorised: typeof fetch = async (input, init) => {
     const headers = new Headers(init?.headers);
     const token = await readToken(env);
-    // The token is for the hub alone; on a redirect to another host `fetch` takes it off again.
+    // The token is for the hub only; on a redirect to another host `fetch` removes it.
     if (token !== null && String(input).startsWith(`${endpoint}/`)) headers.set("authorization", `Bearer ${token}`);
     const response = await fetch(input, { ...init, headers, signal: signal ?? null });
     if (!response.ok && response.status !== 416) throw refusal(response, described, token !== null);
@@ -61,7 +61,7 @@ export function openRepo(kind: RepoKind, name: string, { env, signal }: ResolveO
 /** What is known of a repository: the newest commit of its revision and the files in it. */
 export type Listing = { readonly commit: string; readonly files: readonly ListFileEntry[] };
 
-/** Ask the hub what is there, or where it cannot be reached: why. */
+/** Ask the hub what it has; if it cannot be reached, the reason. */
 export async function listRepo(repo: Repo, signal: AbortSignal | undefined): Promise<Listing | { why: string }> {
   try {
     return await list(repo);
@@ -78,7 +78,7 @@ async function list(repo: Repo): Promise<Listing> {
   const { sha } = repo.kind === "model" ? await modelInfo(asked) : await datasetInfo(asked);
   if (!isCommit(sha)) throw new UserError(`${repo.endpoint} gives no commit for ${nameOf(repo)}. Check HF_ENDPOINT.`);
   const files: ListFileEntry[] = [];
-  const recursive = repo.kind === "dataset"; // a model's files lie at the top
+  const recursive = repo.kind === "dataset"; // a model's files are at the top level
   const asPlace = { type: repo.kind, name: repo.id };
   for await (const entry of listFiles({ ...place, repo: asPlace, revision: sha, recursive })) {
     if (entry.type === "file" && isPlain(entry.path, recursive)) files.push(entry);
@@ -114,7 +114,7 @@ export function notCached(repo: Repo, isPart: boolean, otherwise: string): UserE
   return new UserError(`The ${repo.kind} ${nameOf(repo)} is ${state} in the cache (${repo.folder}), and ${otherwise}`);
 }
 
-/** Note in the cache that a commit is what the revision stands for; all its files must be there. */
+/** Record in the cache that a revision is this commit; all its files must be there. */
 export async function writeRef(repo: Repo, commit: string): Promise<void> {
   if (repo.revision !== commit) await writeFileAtomic(join(repo.folder, "refs", repo.revision), commit);
 }
@@ -150,7 +150,7 @@ export async function download(
   }
 }
 
-/** An answer other than 2xx, in words. */
+/** The error for a response other than 2xx. */
 function refusal(
   response: Response,
   { kind, id, revision, endpoint, page }: Omit<Repo, "fetch">,

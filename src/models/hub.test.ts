@@ -172,7 +172,7 @@ describe("a folder", () => {
 });
 
 describe("a model of the hub", () => {
-  test("arrives in Hugging Face's cache layout, only what is needed of it", async () => {
+  test("is stored in Hugging Face's cache layout, and only the files that are needed", async () => {
     const folder = await resolveModel(id, { env });
     expect(folder).toBe(join(repoFolder(), "snapshots", commit));
     expect(readdirSync(folder).sort()).toEqual([
@@ -188,7 +188,7 @@ describe("a model of the hub", () => {
     expect(isFull(folder)).toBe(true);
   });
 
-  test("is not downloaded twice, and a commit not even asked for", async () => {
+  test("is not downloaded twice, and for a commit the hub is not asked", async () => {
     await resolveModel(`${id}@v1`, { env });
     expect(readFileSync(join(repoFolder(), "refs/v1"), "utf8")).toBe(commit);
     hub.seen.length = 0;
@@ -235,7 +235,7 @@ describe("a model of the hub", () => {
 });
 
 describe("a download that breaks off", () => {
-  test("goes on by itself from where it was", async () => {
+  test("continues by itself from where it stopped", async () => {
     let times = 0;
     hub.fault = ({ host }, response) => {
       if (host !== "storage" || times++ > 0) return false;
@@ -250,12 +250,12 @@ describe("a download that breaks off", () => {
     expect(partsLeft()).toEqual([]);
   });
 
-  test("goes on in the next process with what an earlier one left", async () => {
+  test("continues in the next process from the part that an earlier one left", async () => {
     const abort = new AbortController();
     hub.fault = ({ host }, response) => {
       if (host !== "storage") return false;
       response.writeHead(200, { "content-length": weights.length });
-      response.write(weights.subarray(0, 123_456)); // and then nothing more
+      response.write(weights.subarray(0, 123_456)); // and then no more
       return true;
     };
     const onProgress = ({ file, doneBytes }: DownloadProgress) => {
@@ -271,7 +271,7 @@ describe("a download that breaks off", () => {
     expect(hub.seen.filter(({ host }) => host === "storage").map(({ range }) => range)).toEqual(["bytes=123456-"]);
   });
 
-  test("starts anew where the server does not know ranges", async () => {
+  test("starts again if the server does not support ranges", async () => {
     await mkdir(join(repoFolder(), "blobs"), { recursive: true });
     await writeFile(join(repoFolder(), "blobs", `${sha256(weights)}.incomplete`), weights.subarray(0, 1000));
     hub.fault = ({ host }, response) => {
@@ -334,7 +334,7 @@ describe("offline", () => {
     expect(isFull(folder)).toBe(true);
   });
 
-  test("a hub that cannot be reached leaves the cached model", async () => {
+  test("if the hub cannot be reached, the cached model is used", async () => {
     const folder = await resolveModel(id, { env });
     const away = { ...env, HF_ENDPOINT: "http://127.0.0.1:9" };
     expect(await resolveModel(id, { env: away })).toBe(folder);
@@ -367,7 +367,7 @@ describe("the cache and the token", () => {
   });
 });
 
-describe("what the hub refuses is said in words", () => {
+describe("a refusal of the hub gives a message that says what to do", () => {
   test.each([
     [401, "GatedRepo", undefined, /is gated.*Accept them at .*someone\/tiny.*set HF_TOKEN/],
     [403, "GatedRepo", "x", /is gated.*check that HF_TOKEN belongs/],

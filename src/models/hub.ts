@@ -1,8 +1,8 @@
 /**
  * A model by its folder or by its name on the Hugging Face hub (`owner/name`, `owner/name@revision`).
  *
- * Of a repository only what is needed to run the model is downloaded: configuration, tokenizer and one set of weights.
- * A hub that cannot be reached leaves the model that is in the cache, if all of it is there.
+ * Only the files that are needed to run the model are downloaded: configuration, tokenizer and one set of weights. If
+ * the hub cannot be reached, the model in the cache is used, provided that it is complete.
  */
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * A layer of a model as a value that names its parts, and what follows from it: parameters, cache and cost. Its graph is
- * built in `transformer.ts`.
+ * A layer of a model as a value that names its parts, and what follows from it: parameters, cache and cost. Its graph
+ * is built in `transformer.ts`.
  *
  * Every layer here is a residual block: attention, then feed-forward, each with a norm before it and, in some families,
  * one after it.

@@ -45,7 +45,7 @@ const namedArrays = fc.uniqueArray(
 const sources = (arrays: readonly { name: string; data: Float32Array }[]): TensorSource[] =>
   arrays.map(({ name, data }) => ({ name, shape: [data.length], data: () => data }));
 
-describe("what is written is what is read", () => {
+describe("a file that is written and read has the same tensors", () => {
   test("F32: every bit, every name, the metadata", async () => {
     await fc.assert(
       fc.asyncProperty(namedArrays, async (arrays) => {
@@ -135,7 +135,7 @@ describe("the Python library's files", () => {
   });
 });
 
-test("every half-precision number is read as what it stands for", async () => {
+test("every half-precision number is read exactly", async () => {
   const halves = Uint16Array.from({ length: 65536 }, (_, i) => i);
   const header = `{"x":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]}}`;
   const read = (await readBytes(fileBytes(header, new Uint8Array(halves.buffer)))).get("x")?.data;
@@ -277,7 +277,7 @@ describe("a write that does not finish", () => {
     expect((await readFile(path)).equals(before)).toBe(true);
   });
 
-  test("because the path leads through a file is explained", async () => {
+  test("because the path leads through a file gives an error that says so", async () => {
     await writeFile(join(dir, "plain"), "");
     const write = writeSafetensors(join(dir, "plain", "model.safetensors"), [], { dtype: "F32" });
     await expect(write).rejects.toThrow("plain/model.safetensors cannot be written");

@@ -1,8 +1,8 @@
 /**
  * The safetensors format: eight bytes of header length, a JSON header, the tensors one after another.
  *
- * A header is believed only after every claim was checked against the file's size, as in the Rust library, so a broken
- * file costs an error and never an allocation of its own choosing. Tensors stream through a buffer of a few megabytes
+ * A header is used only after all of it was checked against the file's size, as in the Rust library, so a broken file
+ * gives an error and never a large allocation. Tensors stream through a buffer of a few megabytes
  * and are converted on the way, so that the target may be shared memory. Little-endian machines only, like the format.
  */
 import { type FileHandle, mkdir, open, rename, rm } from "node:fs/promises";
@@ -178,7 +178,7 @@ function shorten(value: unknown): string {
   return text.length > 120 ? `${text.slice(0, 120)}…` : text;
 }
 
-/** The first key that stands twice in one object of a valid JSON text; JSON.parse would keep the last in silence. */
+/** The first key that occurs twice in one object of a valid JSON text; JSON.parse keeps the last without an error. */
 function duplicateKey(json: string): string | null {
   const scopes: (Set<string> | null)[] = []; // one per open bracket; null for a list
   for (let at = 0; at < json.length; at++) {
@@ -217,7 +217,7 @@ export async function readTensor(handle: FileHandle, info: TensorInfo, into: Flo
     await readFully(handle, new Uint8Array(chunk, 0, bytes), info.offset + done, info.file);
     convert(chunk, into.subarray(done / elementBytes, (done + bytes) / elementBytes));
   }
-  chunk.transfer(0); // given back now: hundreds of them would wait for the collector
+  chunk.transfer(0); // freed now: hundreds of them would wait for the garbage collector
 }
 
 /** Fills `into` from the first bytes of `chunk`. */
@@ -306,7 +306,7 @@ export type TensorData =
 
 export type Tensor = { readonly dtype: Dtype; readonly shape: readonly number[]; readonly data: TensorData };
 
-/** How each dtype is held in memory; those without an array of their own stay bytes. */
+/** The array of each dtype in memory; dtypes without one stay bytes. */
 const arrays: Partial<Record<Dtype, (bytes: ArrayBuffer) => TensorData>> = {
   F64: (bytes) => new Float64Array(bytes),
   I64: (bytes) => new BigInt64Array(bytes),
@@ -318,7 +318,7 @@ const arrays: Partial<Record<Dtype, (bytes: ArrayBuffer) => TensorData>> = {
   I8: (bytes) => new Int8Array(bytes),
 };
 
-/** Every tensor of a small file, whatever its dtype; F16 and BF16 come as F32 numbers. */
+/** Every tensor of a small file, of any dtype; F16 and BF16 are converted to F32. */
 export async function readAll(path: string): Promise<Map<string, Tensor>> {
   const handle = await openForReading(path);
   try {
@@ -343,7 +343,7 @@ async function readData(handle: FileHandle, info: TensorInfo): Promise<TensorDat
   return arrays[info.dtype]?.(bytes) ?? new Uint8Array(bytes);
 }
 
-/** A tensor to be written; `data` is asked for when its turn comes. */
+/** A tensor to be written; `data` is called when it is written. */
 export type TensorSource = {
   readonly name: string;
   readonly shape: readonly number[];
@@ -352,7 +352,7 @@ export type TensorSource = {
 
 export type WriteDtype = "F32" | "BF16";
 
-/** Write a whole file in one go or not at all: tensors by name, as the Python library orders them. */
+/** Write a whole file or nothing: tensors by name, as the Python library orders them. */
 export async function writeSafetensors(
   path: string,
   tensors: readonly TensorSource[],
@@ -374,7 +374,7 @@ export async function writeSafetensors(
     await rename(temporary, path);
     await syncDirectory(dirname(path));
   } catch (error) {
-    await rm(temporary, { force: true }).catch(() => {}); // what stopped the write is what the user needs to hear
+    await rm(temporary, { force: true }).catch(() => {}); // the user needs the error that stopped the write
     throw explainWrite(path, error);
   }
 }

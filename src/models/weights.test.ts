@@ -183,7 +183,7 @@ describe("a model that is saved and loaded is the same model", () => {
   });
 });
 
-describe("names are understood however the checkpoint was wrapped", () => {
+describe("tensors are found under the names of any wrapper", () => {
   const wrappers: Record<string, (name: string) => string> = {
     "a base model without `model.`": (name) => name.replace(/^model\./, ""),
     "torch.compile": (name) => `_orig_mod.${name}`,
@@ -378,14 +378,14 @@ describe("saving over an older save", () => {
     expect(await readdir(parent)).toEqual([]);
   });
 
-  test("into a path that leads through a file is explained", async () => {
+  test("into a path that leads through a file gives an error that says so", async () => {
     const file = join(await newFolder(), "plain");
     await writeFile(file, "");
     await expect(save(join(file, "model"))).rejects.toThrow("cannot be written");
     await expect(save(file)).rejects.toThrow("cannot be written");
   });
 
-  test("brings the tokenizer along, and nothing else of its folder", async () => {
+  test("copies the tokenizer, and nothing else of its folder", async () => {
     const [source, folder] = [await newFolder(), await newFolder()];
     for (const name of ["tokenizer.json", "chat_template.jinja", "README.md"])
       await writeFile(join(source, name), name);

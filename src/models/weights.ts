@@ -1,9 +1,9 @@
 /**
  * A folder of weights: `model.safetensors`, or shards with an index, to parameters and back.
  *
- * Reading is strict about what the model needs (every parameter, its shape, a dtype we convert) and forgiving about the
- * wrappers of torch that change names. Saving writes a folder that transformers 4 and 5 both load, staged under a
- * temporary name: a save that stops half-way leaves nothing behind, and a new folder appears whole.
+ * Reading requires every parameter of the model, with its shape and a dtype that we convert, and accepts the names that
+ * wrappers of torch give. Saving writes a folder that transformers 4 and 5 both load, first under a temporary name: a
+ * save that stops half-way leaves no files, and a new folder is complete when it appears.
  */
 import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
@@ -110,7 +110,7 @@ async function readIndex(path: string): Promise<[name: string, shard: string][]>
 }
 
 export type LoadOptions = {
-  /** A value or score head that the checkpoint lacks is reported instead of refused: a critic made from a model. */
+  /** A missing value or score head is reported instead of refused: for a critic made from a language model. */
   readonly allowNewHead?: boolean;
 };
 
@@ -181,7 +181,7 @@ export async function loadParameters(
 /** Whether a parameter belongs to a value or score head. */
 const isNewHead = ({ key }: ParameterSpec) => key.startsWith("head.score");
 
-/** Look a tensor up by the name transformers gives it, whatever wrapper or missing prefix it was saved under. */
+/** Find a tensor by its name in transformers, also if a wrapper or a missing prefix changed the name. */
 function finder({ dir, tensors }: Weights): (name: string) => TensorInfo | undefined {
   const byBareName = new Map<string, TensorInfo[]>();
   for (const info of tensors.values()) {
@@ -233,7 +233,7 @@ function explainMissing({ dir, tensors }: Weights, missing: readonly StoredPiece
   );
 }
 
-/** A head said to be the embedding must be equal to it; transformers 4 and 5 disagree on what to do otherwise. */
+/** A tied head that is stored must be equal to the embedding; transformers 4 and 5 treat other cases differently. */
 async function checkTied(dir: string, embedding: TensorInfo, head: TensorInfo): Promise<void> {
   if (await equalTensors(embedding, head)) return;
   throw new UserError(
@@ -261,17 +261,17 @@ async function readInto(
 
 export type SaveOptions = {
   readonly dtype: WriteDtype;
-  /** Past this size the weights are split; transformers 4's limit unless said otherwise. */
+  /** Larger weights are split into files of up to this size; the default is transformers 4's. */
   readonly maxShardBytes?: number;
-  /** A model folder whose tokenizer and generation settings belong to these weights, too. */
+  /** The model folder from which the tokenizer and the generation settings are copied. */
   readonly tokenizerFrom?: string;
   /** Write a head that is the embedding as a tensor of its own, and say so in config.json. */
   readonly isUntied?: boolean;
 };
 
 /**
- * Save a model folder. A new folder appears whole or not at all. In a folder that is there already, an older save is
- * replaced file by file once everything is written, and what is not the model's stays.
+ * Save a model folder. A new folder appears complete or not at all. In an existing folder, an older save is replaced
+ * file by file once everything is written, and files that are not the model's stay.
  */
 export async function saveParameters(
   dir: string,
@@ -294,11 +294,11 @@ export async function saveParameters(
   } catch (error) {
     throw explainSave(dir, error);
   } finally {
-    await rm(staging, { recursive: true, force: true }).catch(() => {}); // never hide what stopped the save
+    await rm(staging, { recursive: true, force: true }).catch(() => {}); // the error that stopped the save matters more
   }
 }
 
-/** Copy what belongs to a model's weights: its tokenizer and generation settings, as far as they are there. */
+/** Copy the tokenizer and the generation settings of a model folder, as far as it has them. */
 export async function copyTokenizer(from: string, to: string): Promise<void> {
   for (const path of await tokenizerPaths(from)) await writeFileAtomic(join(to, basename(path)), await readFile(path));
 }
@@ -356,7 +356,7 @@ async function writeWeights(
   await writeFileAtomic(join(dir, indexName), `${JSON.stringify(index, null, 2)}\n`);
 }
 
-/** Fill shards in order; a tensor past the limit has one of its own. */
+/** Fill shards in order; a tensor that is larger than the limit gets a shard of its own. */
 function split<T>(items: readonly T[], bytesOf: (item: T) => number, limit: number): T[][] {
   const shards: T[][] = [[]];
   let used = 0;
@@ -374,7 +374,7 @@ function split<T>(items: readonly T[], bytesOf: (item: T) => number, limit: numb
   return shards;
 }
 
-/** Move a finished save over an older one; config.json last, because its presence says that a model is there. */
+/** Move a finished save over an older one; config.json last, because it marks a complete model. */
 async function replaceSave(staging: string, dir: string): Promise<void> {
   const fresh = (await readdir(staging)).sort((a, b) => Number(a === "config.json") - Number(b === "config.json"));
   for (const name of fresh) await rename(join(staging, name), join(dir, name));

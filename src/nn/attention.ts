@@ -22,8 +22,12 @@ export type AttentionShape = {
   readonly window: number | null;
 };
 
-/** Rows of all heads side by side: query [rows, heads * headDim], key [rows, kvHeads * headDim], value [rows, kvHeads * valueDim]. */
-export type Projected = { readonly query: Node; readonly key: Node; readonly value: Node };
+/** Rows with all heads side by side. */
+export type Projected = {
+  readonly query: Node; // [rows, heads * headDim]
+  readonly key: Node; // [rows, kvHeads * headDim]
+  readonly value: Node; // [rows, kvHeads * valueDim]
+};
 /** How a query's heads mix the values that it sees: the result is [rows, heads * valueDim]. */
 export type Mix = (projected: Projected, shape: AttentionShape) => Node;
 

@@ -2,7 +2,7 @@
  * The learning rate as a function of the step, with verl's schedules: linear warm-up, then constant, cosine or
  * warm-up-stable-decay. Steps count from 0: with a warm-up the first step has rate 0 (or `initRatio`).
  *
- * Departure: verl's cosine rises again when training goes on past the end; here the last value holds.
+ * Departure: verl's cosine rises again when training continues past the end; here the last value is kept.
  */
 
 export type Schedule = {

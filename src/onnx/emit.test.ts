@@ -76,7 +76,7 @@ describe("a compiled model", () => {
     expect(trace()).toEqual(trace());
   });
 
-  test("emits equal nodes once and unused ones never", () => {
+  test("has equal nodes once and no unused nodes", () => {
     const y = o.exp(o.mul(x, 2));
     o.log(y);
     expect(types({ a: o.neg(y), b: o.sqrt(o.exp(o.mul(x, 2))) })).toEqual(["Mul", "Exp", "Neg", "Sqrt"]);
@@ -125,7 +125,7 @@ describe("a compiled model", () => {
     }
   });
 
-  test("says in the names of its nodes where they were traced", () => {
+  test("has nodes whose names say where they were traced", () => {
     const y = scope("layers.0", () => o.tanh(scope("mlp", () => o.matmul(x, w, { transB: true }))));
     const { nodes } = readModel(compile({ y: o.neg(y) }).bytes);
     expect(nodes[0]!.outputs[0]).toMatch(/^layers\.0\.mlp\.matmul:/);
@@ -148,7 +148,7 @@ describe("a compiled model", () => {
 });
 
 describe("a program is refused", () => {
-  test.each(["x", SEQUENCE])("when an output takes the name %s, which something else has", (name) => {
+  test.each(["x", SEQUENCE])("when an output is called %s, a name that is taken", (name) => {
     expect(() => compile({ [name]: o.exp(x) })).toThrow(GraphError);
     expect(() => compile({ [name]: o.exp(x) })).toThrow(`\`${name}\``);
   });

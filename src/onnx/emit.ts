@@ -55,7 +55,7 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
   tanh: direct("Tanh"),
   sigmoid: direct("Sigmoid"),
   silu: (node, w, inputs) =>
-    // One pass, and the sigmoid need not be kept for the backward pass: it is computed again where it is used.
+    // One pass, and the sigmoid is not kept for the backward pass: it is computed again where it is used.
     w.node("QuickGelu", inputs, { attributes: { alpha: { float: 1 } }, contrib: true, label: labelOf(node) })[0]!,
   erf: direct("Erf"),
   greater: direct("Greater"),
@@ -135,7 +135,7 @@ const emitters: { [O in CoreOp]: Emit<O> } = {
   },
   cachedAttention: (node, w, inputs) => {
     const [query, key, value, cacheKey, cacheValue, lengths, total, cos, sin, positions] = inputs;
-    const last = one(w, "Sub", [lengths!, w.tensor([1], [1], "i32")]); // the kernel wants the place of the last token
+    const last = one(w, "Sub", [lengths!, w.tensor([1], [1], "i32")]); // the kernel expects the index of the last token
     const places = one(w, "Cast", [positions!], undefined, { to: INT64 });
     const given = [query!, key!, value!, cacheKey!, cacheValue!, last, total!, cos!, sin!, places];
     const { heads, kvHeads, scale, softcap, window } = node.attrs;

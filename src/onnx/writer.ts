@@ -39,7 +39,7 @@ export class GraphWriter {
     return this.#nodes.find((node) => node.outputs.includes(name))!.outputs;
   }
 
-  /** A constant tensor, shared with every earlier one that is the same. */
+  /** A constant tensor; equal constants are one tensor. */
   tensor(values: readonly number[], shape: readonly number[], dtype: OnnxType): string {
     return this.once(`${dtype}[${shape}]${values.map((v) => (Object.is(v, -0) ? "-0" : v))}`, () => {
       const name = `constant:${this.#count++}`;
@@ -51,7 +51,7 @@ export class GraphWriter {
     });
   }
 
-  /** A shape as an int64 tensor: constant when it is known now, computed from the symbols' inputs otherwise. */
+  /** A shape as an int64 tensor: a constant if it is known now, else computed from the inputs of its symbols. */
   dims(shape: Shape): string {
     if (shape.every((d) => typeof d === "number")) return this.tensor(shape, [shape.length], "i64");
     return this.once(`dims[${shape}]`, () => {
@@ -70,7 +70,7 @@ export class GraphWriter {
     });
   }
 
-  /** The name made by `build`, built at most once for the same key. */
+  /** The name that `build` returns; it is called once per key. */
   once(key: string, build: () => string): string {
     const known = this.#memo.get(key);
     if (known !== undefined) return known;
@@ -121,7 +121,7 @@ export class GraphWriter {
     return model.message(8, new Message().string(1, MICROSOFT).int(2, 1)).finish();
   }
 
-  /** The tensors that become outputs take the ports' names; one that is an input, a constant or taken is copied. */
+  /** Tensors that become outputs get the ports' names; an input, a constant or an output that has a name is copied. */
   #nameOutputs(outputs: readonly Port[], values: readonly string[]): Map<string, string> {
     const made = new Set(this.#nodes.flatMap((node) => node.outputs));
     const renamed = new Map<string, string>();

@@ -13,7 +13,8 @@ import { type Bindings, type Dim, evaluateShape, type Shape } from "../graph/sha
 import { grad } from "../graph/vjp.ts";
 import { compile } from "../onnx/emit.ts";
 import { Random } from "../util/random.ts";
-import { interpret, type Value } from "./interpreter.ts";
+import { interpret } from "./interpreter.ts";
+import type { Value } from "./interpreter-tensors.ts";
 import { Runtime } from "./runtime.ts";
 import { sharedFloats, sharedInts } from "./vectors.ts";
 

@@ -1,4 +1,4 @@
-/** Which device a session runs on, and what to say when it is not there. */
+/** The device that a session runs on, and the error when it cannot be used. */
 import type { InferenceSession } from "onnxruntime-node";
 import { messageOf, UserError } from "../util/errors.ts";
 
@@ -8,9 +8,9 @@ export type Device = (typeof devices)[number];
 export type SessionSettings = { readonly device: Device; readonly threads: number };
 
 /**
- * Session options for our programs. The three optimizers that are switched off would undo the products' forms chosen
- * by `graph/lower.ts`, and sharing is done already. Memory patterns are off because they hold the peak of every shape
- * seen (1.5 times the memory of a training step, no gain in time).
+ * Session options for our programs. The three optimizers that are switched off would undo the forms of products that
+ * `graph/lower.ts` chose; equal nodes are shared already. Memory patterns are off because they hold the peak of every
+ * shape seen (1.5 times the memory of a training step, no gain in time).
  */
 export function sessionOptions({ device, threads }: SessionSettings): InferenceSession.SessionOptions {
   return {
@@ -23,7 +23,7 @@ export function sessionOptions({ device, threads }: SessionSettings): InferenceS
     enableCpuMemArena: true,
     logSeverityLevel: 4,
     extra: {
-      session: { force_spinning_stop: "1" }, // between runs the cores are free for others, the optimizer among them
+      session: { force_spinning_stop: "1" }, // between runs the cores are free for other work, such as the optimizer
       optimization: {
         disable_specified_optimizers:
           "MatmulTransposeFusion;GemmTransposeFusion;TransposeOptimizer;CommonSubexpressionElimination",
@@ -45,7 +45,7 @@ export function explainDevice(device: Device, error: unknown): Error {
   );
 }
 
-/** onnxruntime's own words, without the place in its source that they begin with. */
+/** onnxruntime's message, without the location in its source at the beginning. */
 function reasonOf(error: unknown): string {
   const words = messageOf(error).replace(/^\/\S.* was false\. /s, "");
   return words.split("\n")[0]!.trim().replace(/\.$/, "");

@@ -1,9 +1,9 @@
 /**
  * A plain interpreter of traced programs: the meaning of every operation, in double precision and the simplest loops.
  *
- * It is the oracle of the conformance suite, so it shares nothing with `graph/lower.ts`, `graph/vjp.ts` and
- * `onnx/emit.ts`: layers are computed from their definitions, and the shape of every result is found from the values
- * and then compared with the one that was traced. It is far too slow for anything but tests.
+ * It is the reference of the conformance suite, so it shares no code with `graph/lower.ts`, `graph/vjp.ts` and
+ * `onnx/emit.ts`: layers are computed from their definitions, and the shape of every result is derived from the
+ * values and then compared with the traced one. It is far too slow for anything but tests.
  */
 import {
   type Activation,
@@ -17,20 +17,33 @@ import {
 } from "../graph/node.ts";
 import { type Bindings, evaluate, evaluateShape } from "../graph/shape.ts";
 import { GraphError } from "../util/errors.ts";
+import {
+  at,
+  copy,
+  fill,
+  forEachIndex,
+  type Index,
+  map,
+  perRow,
+  placeOf,
+  reduce,
+  replaced,
+  rowsOf,
+  sizeOf,
+  spread,
+  type Value,
+  zeros,
+} from "./interpreter-tensors.ts";
 
-/** A tensor; booleans are 0 and 1. */
-export type Value = { readonly shape: number[]; readonly data: Float64Array };
-
-type Index = readonly number[];
 type Run = {
   readonly inputs: Readonly<Record<string, ArrayLike<number>>>;
   readonly bindings: Bindings;
-  /** What was computed so far. */
+  /** The values computed so far. */
   readonly values: ReadonlyMap<Node, Value>;
 };
 type Rule<O extends Op> = (node: NodeOf<O>, values: readonly [Value, Value, Value, Value, Value], run: Run) => Value;
 
-/** What the named outputs are for the given inputs. */
+/** The values of the named outputs for the given inputs. */
 export function interpret(
   outputs: Readonly<Record<string, Node>>,
   inputs: Readonly<Record<string, ArrayLike<number>>>,
@@ -219,7 +232,7 @@ function forEachQuery(query: Value, key: Value, attrs: AttentionAttrs, visit: (a
 
 /**
  * The gradient of Σ dy·attention(query, key, value), through the whole Jacobian of the softmax,
- * dw_i/ds_j = w_i (1[i=j] - w_j); the output, which the compiled form uses as a shortcut, is not looked at.
+ * dw_i/ds_j = w_i (1[i=j] - w_j); the output, which the compiled form uses as a shortcut, is not used.
  */
 function attentionGrads(values: readonly Value[], attrs: AttentionAttrs): Record<"query" | "key" | "value", Value> {
   const [query, key, value, , dy] = values as [Value, Value, Value, Value, Value];
@@ -291,7 +304,7 @@ function cachedAttention(
   return { out, key, value };
 }
 
-/** A position sees itself and what lies before it, at most `window` positions in all. */
+/** A position sees itself and earlier ones, at most `window` positions together. */
 function sees(position: number, key: number, window: number | null): boolean {
   return key <= position && (window === null || key > position - window);
 }
@@ -356,61 +369,7 @@ function multiply(a: Value, b: Value, { transA, transB, alpha }: NodeOf<"matmul"
   });
 }
 
-// ---------------------------------------------------------------- tensors
-
-function sizeOf(shape: Index): number {
-  return shape.reduce((a, b) => a * b, 1);
-}
-
-function zeros(shape: Index): Value {
-  return { shape: [...shape], data: new Float64Array(sizeOf(shape)) };
-}
-
-function copy(x: Value): Value {
-  return { shape: x.shape, data: x.data.slice() };
-}
-
-/** Visit every index of a shape, in the order of the data. */
-function forEachIndex(shape: Index, visit: (index: Index, flat: number) => void): void {
-  const index = shape.map(() => 0);
-  for (let flat = 0; flat < sizeOf(shape); flat++) {
-    visit(index, flat);
-    for (let axis = shape.length - 1; axis >= 0 && ++index[axis]! === shape[axis]; axis--) index[axis] = 0;
-  }
-}
-
-/** A tensor whose entry at each index is what `entry` says. */
-function fill(shape: Index, entry: (index: Index) => number): Value {
-  const result = zeros(shape);
-  forEachIndex(shape, (index, flat) => {
-    result.data[flat] = entry(index);
-  });
-  return result;
-}
-
-/** Where an index lies, by numpy's rule: axes are matched from the last, and an axis of size 1 has one entry for all. */
-function placeOf(shape: Index, index: Index): number {
-  const skipped = index.length - shape.length;
-  return shape.reduce((flat, size, axis) => flat * size + (size === 1 ? 0 : index[skipped + axis]!), 0);
-}
-
-function at(x: Value, index: Index): number {
-  return x.data[placeOf(x.shape, index)]!;
-}
-
-function map(x: Value, f: (v: number) => number): Value {
-  return { shape: x.shape, data: x.data.map((v) => f(v)) };
-}
-
-/** An elementwise function of tensors that spread to their common shape. */
-function spread(values: readonly Value[], f: (entries: readonly number[]) => number): Value {
-  const rank = Math.max(...values.map(({ shape }) => shape.length));
-  const shape = Array.from({ length: rank }, (_, axis) => {
-    const sizes = values.map((value) => value.shape[axis - rank + value.shape.length] ?? 1);
-    return sizes.find((size) => size !== 1) ?? 1;
-  });
-  return fill(shape, (index) => f(values.map((value) => at(value, index))));
-}
+// ---------------------------------------------------------------- rules that many operations share
 
 function unary(f: (x: number) => number): Rule<Op> {
   return (_, [x]) => map(x, f);
@@ -418,34 +377,4 @@ function unary(f: (x: number) => number): Rule<Op> {
 
 function binary(f: (a: number, b: number) => number): Rule<Op> {
   return (_, [a, b]) => spread([a, b], ([x, y]) => f(x!, y!));
-}
-
-function reduce(x: Value, axes: Index, start: number, f: (total: number, v: number) => number): Value {
-  const kept = x.shape.map((size, axis) => (axes.includes(axis) ? 1 : size));
-  const result = fill(kept, () => start);
-  forEachIndex(x.shape, (index, flat) => {
-    const to = placeOf(kept, index);
-    result.data[to] = f(result.data[to]!, x.data[flat]!);
-  });
-  return result;
-}
-
-/** The rows of `x` that `ids` name, in its shape. */
-function rowsOf(x: Value, ids: Value): Value {
-  const rank = ids.shape.length;
-  return fill([...ids.shape, ...x.shape.slice(1)], (index) =>
-    at(x, [at(ids, index.slice(0, rank)), ...index.slice(rank)]),
-  );
-}
-
-/** A function of the last axis; every row gives a row of the same new length. */
-function perRow(x: Value, f: (row: Float64Array) => Float64Array): Value {
-  const width = x.shape.at(-1)!;
-  const rows = Array.from({ length: x.data.length / width }, (_, i) => f(x.data.subarray(i * width, (i + 1) * width)));
-  const data = Float64Array.from(rows.flatMap((row) => [...row]));
-  return { shape: replaced(x.shape, x.shape.length - 1, data.length / rows.length), data };
-}
-
-function replaced(list: Index, axis: number, value: number): number[] {
-  return list.map((v, i) => (i === axis ? value : v));
 }

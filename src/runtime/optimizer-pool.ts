@@ -1,7 +1,7 @@
 /**
- * The optimizer on several threads: memory is what bounds it, and one core does not use all of it.
+ * The optimizer on several threads: its speed is bounded by memory bandwidth, and one core does not use all of it.
  *
- * The caller does the first share itself. Results do not depend on the number of threads, bit for bit.
+ * The caller does the first share itself. Results are the same, bit for bit, with any number of threads.
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
@@ -9,7 +9,7 @@ import { siblingModule } from "../util/sibling-module.ts";
 import { type AdamW, countPieces, doShare, normOf, type Work } from "./optimizer.ts";
 import type { Arena } from "./vectors.ts";
 
-/** Below this many pieces a thread's answer takes longer than the work. */
+/** With fewer pieces, asking a thread takes longer than the work. */
 const WORTH_SHARING = 4;
 
 export class OptimizerPool {

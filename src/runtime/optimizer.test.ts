@@ -164,7 +164,7 @@ describe("a plain loop", () => {
     );
   });
 
-  test("does the same past the pieces the work is cut into", () => {
+  test("does the same to more numbers than one piece holds", () => {
     const size = 2 ** 20 + 5; // a piece holds 2^20 numbers
     const vectors = vectorsOf([Array<number>(size).fill(1)]);
     vectors.view("grad", "p0").fill(0.5);
@@ -191,7 +191,7 @@ function range(values: Float32Array): [number, number] {
   );
 }
 
-// ---------------------------------------------------------------- where the numbers live
+// ---------------------------------------------------------------- vectors
 
 describe("the vectors of a model", () => {
   test("start as zeros and do not overlap", () => {
@@ -261,7 +261,7 @@ describe("the vectors of a model", () => {
   });
 
   const isSmall = totalmem() < 8e9;
-  test.skipIf(isSmall)("past 4 GB lie in another arena (skipped on a machine with less than 8 GB)", () => {
+  test.skipIf(isSmall)("past 4 GB are in another arena (skipped on a machine with less than 8 GB)", () => {
     const half = [25_000, 25_000]; // 2.5 GB, of which only the pages that are written take memory
     const vectors = new Vectors(["a", "b"].map((name) => ({ name, shape: half })));
     expect(vectors.arenas).toHaveLength(2);
@@ -270,7 +270,7 @@ describe("the vectors of a model", () => {
     expect(vectors.view("weight", "b").at(-1)).toBe(0);
   });
 
-  test("refuse a tensor that no memory holds, with its name and size", () => {
+  test("refuse a tensor that is too large for one memory, with its name and size", () => {
     const huge = () => new Vectors([{ name: "embed", shape: [300_000, 4096] }]);
     expect(huge).toThrow(/The tensor `embed` \[300000, 4096\] takes .*; the embedded engine holds tensors of up to/);
   });

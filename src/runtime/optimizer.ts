@@ -15,7 +15,7 @@ export type AdamW = {
   readonly eps: number;
   readonly weightDecay: number;
   readonly step: number;
-  /** What the gradient is multiplied with first: the clipping factor. */
+  /** The gradient is multiplied with this first: the clipping factor. */
   readonly gradScale: number;
 };
 
@@ -33,16 +33,16 @@ function kernelsOf({ memories: { weight, grad, first, second } }: Arena): Kernel
   return instance.exports as Kernels; // the exports of kernels.wat
 }
 
-/** What one of several threads does: block `index` of `of` equal blocks of pieces. */
-type Share = { readonly index: number; readonly of: number };
+/** The share of one of several threads: block `index` of `of` equal blocks of pieces. */
+export type Share = { readonly index: number; readonly of: number };
 const all: Share = { index: 0, of: 1 };
 
-/** Calls are cut into pieces: for sharing, and so that the code can be replaced by its optimised form early on. */
+/** Calls are cut into pieces: to share them, and so that the engine can switch to optimised code between calls. */
 const PIECE = 1 << 22;
 
 type Piece = { readonly kernels: Kernels; readonly at: number; readonly end: number };
 
-/** How many pieces there are in all. */
+/** The number of pieces. */
 export function countPieces(arenas: readonly Arena[]): number {
   return arenas.reduce((total, { bytes }) => total + Math.ceil(bytes / PIECE), 0);
 }
@@ -65,7 +65,7 @@ function pieceSquares(arenas: readonly Arena[], share: Share): number[] {
   return Array.from(piecesOf(arenas, share), ({ kernels, at, end }) => kernels.sumSquares(at, end));
 }
 
-/** The 2-norm from the sums of all pieces, in order: the same bits however many threads there were. */
+/** The 2-norm from the sums of all pieces, in order: the same bits with any number of threads. */
 export function normOf(squares: readonly number[]): number {
   return Math.sqrt(squares.reduce((a, b) => a + b, 0));
 }
@@ -75,7 +75,7 @@ export function gradientNorm(arenas: readonly Arena[]): number {
   return normOf(pieceSquares(arenas, all));
 }
 
-/** What brings a gradient of this norm down to `maxNorm`: torch.nn.utils.clip_grad_norm_. */
+/** The factor that scales a gradient of this norm down to `maxNorm`: torch.nn.utils.clip_grad_norm_. */
 export function clipFactor(norm: number, maxNorm: number): number {
   return Math.min(1, maxNorm / (norm + 1e-6));
 }
@@ -94,7 +94,7 @@ export function adamw(arenas: readonly Arena[], o: AdamW, share: Share = all): v
 /** One thread's work: with `step` an update, without it the sums of squares. */
 export type Work = { readonly arenas: readonly Arena[]; readonly share: Share; readonly step?: AdamW };
 
-/** Do one share; the answer is the sums of squares, none for an update. */
+/** Do one share; the result is the sums of squares, or nothing for an update. */
 export function doShare({ arenas, share, step }: Work): number[] {
   if (step === undefined) return pieceSquares(arenas, share);
   adamw(arenas, step, share);

@@ -1,4 +1,4 @@
-/** Laws of whole programs: whatever the passes do to a program, it means what it meant. */
+/** Laws of whole programs: no pass changes the meaning of a program. */
 import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { lower } from "../graph/lower.ts";
@@ -11,7 +11,8 @@ import { grad } from "../graph/vjp.ts";
 import { compile } from "../onnx/emit.ts";
 import { GraphError } from "../util/errors.ts";
 import { Random } from "../util/random.ts";
-import { interpret, type Value } from "./interpreter.ts";
+import { interpret } from "./interpreter.ts";
+import type { Value } from "./interpreter-tensors.ts";
 import { Runtime } from "./runtime.ts";
 import { sharedFloats } from "./vectors.ts";
 
@@ -24,12 +25,12 @@ const random = new Random(8);
 const floats = (size: number) => Float64Array.from({ length: size }, () => Math.fround(random.normal()));
 const inputs = { a: floats(12), b: floats(12), w: floats(16), row: floats(4), ids: [2, 0, 2] };
 
-/** What can be read by `ids`: a matrix of at least three rows. */
+/** A table that `ids` can read: a matrix of at least three rows. */
 function isTable(x: Node): boolean {
   return x.shape.length === 2 && (x.shape[0] === "n" || x.shape[0] === 4);
 }
 
-/** Steps that make a node of two that are there; those that do not fit throw and are left out. Values stay near 1. */
+/** Steps that make a node from two existing ones; those that do not fit throw and are left out. Values stay near 1. */
 const steps: readonly ((x: Node, y: Node) => Node)[] = [
   o.add,
   o.sub,
@@ -178,7 +179,7 @@ describe("the interpreter", () => {
     );
   });
 
-  test("knows values of erf from tables", () => {
+  test("computes erf as tables have it", () => {
     const points = [0, 0.5, 1, 2, 3.5, -1, 9];
     const { y } = interpret({ y: o.erf(o.input("x", [7])) }, { x: points });
     const table = [

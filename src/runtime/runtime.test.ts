@@ -1,4 +1,4 @@
-/** Laws of running: where numbers come from and go to, what is refused, and what a thousand runs leave behind. */
+/** Laws of running: where numbers are read and written, what is refused, and that runs do not leak memory. */
 import { InferenceSession, Tensor } from "onnxruntime-node";
 import { afterAll, describe, expect, test } from "vitest";
 import { makeNode, type Node } from "../graph/node.ts";
@@ -127,7 +127,7 @@ describe("outputs", () => {
 describe("the sequence that ends the copying of outputs", () => {
   const x = o.input("x", [2]);
 
-  test("makes onnxruntime say exactly what is expected, after it has filled the buffers", async () => {
+  test("makes onnxruntime throw exactly the expected error, after it has filled the buffers", async () => {
     const session = await InferenceSession.create(
       compile({ y: o.mul(x, 2) }).bytes,
       sessionOptions({ device: "cpu", threads: 1 }),
@@ -137,7 +137,7 @@ describe("the sequence that ends the copying of outputs", () => {
       { x: new Tensor("float32", Float32Array.of(3, 4), [2]) },
       { [SEQUENCE]: null, y: new Tensor("float32", y, [2]) },
     );
-    // A release that says something else, or nothing, needs another look at `zero-copy.ts`.
+    // If a release throws another error, or none, `zero-copy.ts` must be looked at again.
     await expect(running).rejects.toThrow(new Error(EXPECTED_ERROR));
     expect([...y]).toEqual([6, 8]);
     await session.release();
@@ -229,7 +229,7 @@ describe("a run is refused", () => {
     ],
     ["a symbol is not bound", { x, y }, {}, "the dimension `n` of n is not bound"],
   ];
-  test.each(wrong)("when %s, and the engine goes on", async (_, arrays, bindings, message) => {
+  test.each(wrong)("when %s, and the engine can still be used", async (_, arrays, bindings, message) => {
     const executable = await runtime.load(program);
     await expect(runtime.run(executable, { arrays, bindings })).rejects.toThrow(message);
     await runtime.run(executable, { arrays: { x, y }, bindings: { n: 3 } });
@@ -269,7 +269,7 @@ describe("programs", () => {
 });
 
 describe("an engine", () => {
-  test("that was closed refuses what comes after and what still waits", async () => {
+  test("that was closed refuses later calls and waiting ones", async () => {
     const engine = open();
     const program = await engine.load(compile({ y: o.neg(o.input("x", [1])) }));
     const waiting = engine.run(program, { arrays: { x: sharedFloats(1), y: sharedFloats(1) } }).then(
@@ -304,7 +304,7 @@ describe("an engine", () => {
 describe("a thousand runs", () => {
   const MB = 2 ** 20;
 
-  test.each(["zero-copy", "copy"] as const)("leave nothing behind (%s)", async (copyMode) => {
+  test.each(["zero-copy", "copy"] as const)("do not leak memory (%s)", async (copyMode) => {
     const engine = open({ copyMode, threads: 1 });
     const x = o.input("x", [MB / 4]);
     const program = await engine.load(compile({ y: o.add(x, 1), total: o.sum(x) }));
@@ -320,6 +320,6 @@ describe("a thousand runs", () => {
   });
 });
 
-test("an engine that is closed at once, while its thread still starts, takes nothing down with it", async () => {
+test("an engine can be closed at once, while its thread still starts", async () => {
   for (let i = 0; i < 10; i++) await new Runtime().close();
 });

@@ -1,7 +1,7 @@
 /**
  * The main thread's end of the engine: compile programs, run them, update parameters, all in a thread of its own.
  *
- * Calls are queued and answered in order. If the thread dies, every call that waits for it fails with the reason.
+ * Calls are queued and answered in order. If the thread dies, every waiting call fails with the reason.
  */
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
@@ -24,12 +24,12 @@ export type RuntimeOptions = {
 
 /** A program that is ready to run. */
 export type Executable = { readonly id: number; readonly program: Program };
-/** Arrays that the engine thread knows by name, so that they need not be sent with every run. */
+/** Arrays that the engine thread knows by name; they are not sent again with every run. */
 export type Group = { readonly id: number };
 export type RunOptions = {
   readonly bindings?: Bindings;
   readonly arrays?: Arrays;
-  /** Bound arrays; with `firstRow` a tensor is so many rows of the longer array, from that one on. */
+  /** Bound arrays; with `firstRow` a tensor is a range of rows of the longer array, beginning at that row. */
   readonly groups?: readonly BoundGroup[];
 };
 
@@ -68,7 +68,7 @@ export class Runtime {
     await this.#call("run", { session: executable.id, bindings, arrays, groups });
   }
 
-  /** Hand over arrays that many runs share. */
+  /** Bind arrays that many runs share. */
   async bind(arrays: Arrays): Promise<Group> {
     const id = this.#groups++;
     await this.#call("bind", id, arrays);
@@ -92,8 +92,8 @@ export class Runtime {
   }
 
   /**
-   * Stop the thread; sessions and bound arrays go with it. Calls that wait are refused, and one that is being done is
-   * waited for: onnxruntime brings the whole process down when its thread ends under it.
+   * Stop the thread; sessions and bound arrays end with it. Waiting calls are refused, and a call that is running is
+   * waited for: onnxruntime crashes the whole process if its thread ends during a call.
    */
   async close(): Promise<void> {
     if (this.#failure === null) {
@@ -103,7 +103,7 @@ export class Runtime {
       const stopped = this.#call("stop");
       this.#failure = new Error("the engine was closed");
       for (const { reject } of waiting) reject(this.#failure);
-      await stopped.catch(() => undefined); // a thread that died has stopped, too
+      await stopped.catch(() => undefined); // a thread that died has stopped as well
     }
     await this.#worker.terminate();
   }
@@ -113,7 +113,7 @@ export class Runtime {
       if (this.#failure !== null) return reject(this.#failure);
       const id = this.#next++;
       this.#pending.set(id, { resolve, reject });
-      this.#worker.ref(); // the process stays alive while something is being waited for
+      this.#worker.ref(); // keeps the process alive while a call waits
       this.#worker.postMessage({ id, call, args } satisfies Request);
     });
     return answer as ReturnType<Calls[K]>; // the thread answers `call` with the type `Calls` gives it

@@ -22,14 +22,16 @@ export type Arrays = Readonly<Record<string, Numbers>>;
 type RunRequest = {
   readonly session: number;
   readonly bindings: Bindings;
-  /** Arrays by the name of the input or output they serve; those of `groups` need not be sent again. */
+  /** Arrays by the name of their input or output; those of `groups` are not sent again. */
   readonly arrays: Arrays;
   readonly groups: readonly BoundGroup[];
 };
-/** A bound group; with `firstRow`, its arrays are longer than the tensors, which begin at that row of the first axis. */
+/**
+ * A bound group; with `firstRow`, its arrays are longer than the tensors, which begin at that row of the first axis.
+ */
 export type BoundGroup = { readonly id: number; readonly firstRow?: number };
 
-/** What the main thread may ask for, and what it gets. */
+/** What the main thread may call, with the results. */
 export type Calls = {
   load(program: Program): Promise<number>;
   run(request: RunRequest): Promise<void>;
@@ -38,19 +40,19 @@ export type Calls = {
   adamw(arenas: readonly Arena[], options: AdamW): Promise<void>;
   gradientNorm(arenas: readonly Arena[]): Promise<number>;
   scatterAdd(into: Float32Array, ids: Int32Array, rows: Float32Array, width: number): Promise<void>;
-  /** Answered when nothing is being done any more. */
+  /** Answered when all earlier calls are done. */
   stop(): Promise<void>;
 };
 
 export type ThreadSettings = SessionSettings & {
   readonly copyMode: CopyMode;
-  /** In shared memory: not 0 once the engine is being closed, so that calls which still wait are left undone. */
+  /** In shared memory: not 0 once the engine is being closed; calls that still wait are then refused. */
   readonly isClosing: Int32Array;
 };
 
 type Loaded = { readonly session: InferenceSession; readonly program: Program };
 
-env.logLevel = "fatal"; // what goes wrong is thrown, and said once by whoever catches it
+env.logLevel = "fatal"; // errors are thrown, and whoever catches them prints them once
 
 /** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
 function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
@@ -99,7 +101,7 @@ function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
       for (const [name, { data }] of Object.entries(fetches)) {
         invariant(
           (data as Numbers).buffer instanceof SharedArrayBuffer, // both kinds of tensor hold one of `Numbers`
-          `the array for ${name} is not in shared memory, so what is written to it here is not seen there`,
+          `the array for ${name} is not in shared memory, so the main thread would not see what is written to it`,
         );
       }
       await runInto(session, feeds, fetches, settings.copyMode);

@@ -1,4 +1,4 @@
-/** Sequences that begin alike, computed together, give what they give one by one. */
+/** Sequences that share a prefix have the same results together as one by one. */
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -36,7 +36,7 @@ function rowsOf(groups: readonly Group[], vocabSize: number, seed: number): Toke
     const shared = ids(prompt);
     return responses.map((length) => {
       const row = Int32Array.from([...shared, ...ids(length)]);
-      // Some tokens within a response do not count, as where a tool spoke.
+      // Some tokens within a response do not count, such as the output of a tool.
       const mask = [...row.keys()].map((t) => (t < prompt || t === prompt + 2 ? 0 : 1));
       return { ids: row, mask, extra: { weights: [...row.keys()].map(() => random.normal(0, 1)) } };
     });
@@ -59,7 +59,7 @@ const cases = [
   ...["llama", "gemma2", "qwen3"].map((name) => [name, "long (attention in parts)", long] as const),
 ];
 
-describe("sequences that begin alike have the outputs and gradients they have alone", () => {
+describe("sequences that share a prefix have the outputs and gradients that they have alone", () => {
   test.each(cases)("%s, %s", async (name, _, given) => {
     const model = await engine.open({ folder: join(fixtures, name) });
     const rows = rowsOf(given, model.config.vocabSize, 7);

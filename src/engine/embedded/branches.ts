@@ -138,6 +138,51 @@ function packedRotations(
   };
 }
 
+/** The sizes of a batch's grids. */
+function gridsOf(batch: readonly PrefixGroup[]) {
+  const groups = batch.length;
+  const members = Math.max(...batch.map((group) => group.length));
+  const trunk = partsFor(Math.max(...batch.map(trunkOf)));
+  const branch = partsFor(Math.max(...batch.map(longestBranch)));
+  return {
+    groups,
+    members,
+    trunk,
+    branch,
+    cells: groups * trunk.time + groups * members * branch.time,
+    tokens: batch.reduce((sum, group) => sum + tokensInGroup(group), 0),
+    /** The grid of the loss begins at each row's first counted token. */
+    length: Math.max(...batch.flat().map(lengthOf)),
+  };
+}
+
+type Grids = ReturnType<typeof gridsOf>;
+
+/** The packed tokens of a batch: `add` puts the next one into a cell of the grids. */
+function packer(rows: readonly TokenRow[], batch: readonly PrefixGroup[], options: LayoutOptions & { grids: Grids }) {
+  const { scratch, grids } = options;
+  const { groups, trunk, cells, tokens } = grids;
+  const longest = Math.max(...batch.flat().map(({ row }) => rows[row]!.ids.length));
+  const rotations = packedRotations(options.tables(longest, longest), { positions: longest, tokens, scratch });
+  const ids = scratch.ints("ids", tokens);
+  const cellOf = scratch.ints("cell_of", tokens);
+  const tokenIn = scratch.ints("cells", cells).fill(0);
+  const isCell = scratch.floats("is_cell", cells).fill(0);
+  const trunkMask = scratch.floats("trunk_mask", groups * trunk.time).fill(-Infinity);
+  const packed = { ids, cells: tokenIn, cell_of: cellOf, is_cell: isCell, trunk_mask: trunkMask };
+  let next = 0;
+  /** The index of the token that was added. */
+  const add = (id: number, position: number, cell: number): number => {
+    ids[next] = id;
+    rotations.set(next, position);
+    cellOf[next] = cell;
+    tokenIn[cell] = next;
+    isCell[cell] = 1;
+    return next++;
+  };
+  return { arrays: { ...packed, ...rotations.arrays }, trunkMask, add };
+}
+
 /** Lay out groups as packed tokens and the grids of attention. */
 export function layOutBranches(
   rows: readonly TokenRow[],
@@ -145,65 +190,41 @@ export function layOutBranches(
   options: LayoutOptions,
 ): Layout {
   const { extra, scratch } = options;
-  const all = batch.flat();
-  const groups = batch.length;
-  const members = Math.max(...batch.map((group) => group.length));
-  const trunks = partsFor(Math.max(...batch.map(trunkOf)));
-  const branches = partsFor(Math.max(...batch.map(longestBranch)));
-  const [trunk, branch] = [trunks.time, branches.time];
-  const cells = groups * trunk + groups * members * branch;
-  const tokens = batch.reduce((sum, group) => sum + tokensInGroup(group), 0);
-  // The grid of the loss begins at each row's first counted token.
-  const length = Math.max(...all.map(lengthOf));
-
-  const longest = Math.max(...all.map(({ row }) => rows[row]!.ids.length));
-  const rotations = packedRotations(options.tables(longest, longest), { positions: longest, tokens, scratch });
-  const ids = scratch.ints("ids", tokens);
-  const cellOf = scratch.ints("cell_of", tokens);
-  const tokenIn = scratch.ints("cells", cells).fill(0);
-  const isCell = scratch.floats("is_cell", cells).fill(0);
-  const trunkMask = scratch.floats("trunk_mask", groups * trunk).fill(-Infinity);
-  let token = 0;
-  const add = (id: number, position: number, cell: number) => {
-    ids[token] = id;
-    rotations.set(token, position);
-    cellOf[token] = cell;
-    tokenIn[cell] = token;
-    isCell[cell] = 1;
-    token++;
-  };
+  const grids = gridsOf(batch);
+  const { groups, members, trunk, branch, tokens, length } = grids;
+  const { arrays, trunkMask, add } = packer(rows, batch, { ...options, grids });
   const counted: Counted[] = [];
   const starts: { row: number; place: number; from: number; to: number }[] = [];
   batch.forEach((group, g) => {
     const shared = rows[group[0]!.row]!.ids;
-    for (let t = 0; t < trunkOf(group); t++) add(shared[t]!, t, g * trunk + t);
-    trunkMask.fill(0, g * trunk, g * trunk + trunkOf(group));
+    for (let t = 0; t < trunkOf(group); t++) add(shared[t]!, t, g * trunk.time + t);
+    trunkMask.fill(0, g * trunk.time, g * trunk.time + trunkOf(group));
     group.forEach(({ row, trunk: from, end }, m) => {
       const own = rows[row]!;
       const place = starts.length * length;
+      const firstCell = groups * trunk.time + (g * members + m) * branch.time;
       starts.push({ row, place, from: from + 1, to: end + 1 });
       for (let t = from; t < end; t++) {
+        const position = add(own.ids[t]!, t, firstCell + t - from);
         const at = t + 1; // the token that is predicted here
-        if (own.mask[at]) counted.push({ row, at, position: token, place: place + t - from });
-        add(own.ids[t]!, t, groups * trunk + (g * members + m) * branch + t - from);
+        if (own.mask[at]) counted.push({ row, at, position, place: place + t - from });
       }
     });
   });
   const given = { rows, tokens, cells: starts.length * length, starts, extra, scratch };
-  const packed = { ids, cells: tokenIn, cell_of: cellOf, is_cell: isCell, trunk_mask: trunkMask };
   return {
-    form: { kind: "branches", trunkParts: trunks.parts, branchParts: branches.parts },
+    form: { kind: "branches", trunkParts: trunk.parts, branchParts: branch.parts },
     bindings: {
       groups,
       members,
-      trunkSpan: trunks.span,
-      branchSpan: branches.span,
+      trunkSpan: trunk.span,
+      branchSpan: branch.span,
       tokens,
       rows: starts.length,
       length,
       n: counted.length,
     },
-    arrays: { ...packed, ...rotations.arrays, ...countedArrays(counted, given) },
+    arrays: { ...arrays, ...countedArrays(counted, given) },
     owners: counted,
   };
 }

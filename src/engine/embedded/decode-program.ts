@@ -1,8 +1,8 @@
 /**
  * The graph that samples: new tokens through the model over the cache of those before, to the distribution after them.
  *
- * One program reads prompts (`batch` rows of `time` tokens), the other continues every row by one token. The cache is an
- * input and an output of the same name but for its prefix, so that a run can be given the same arrays for both: the
+ * One program reads prompts (`batch` rows of `time` tokens), the other continues every row by one token. The cache is
+ * an input and an output of the same name but for its prefix, so that a run can be given the same arrays for both: the
  * kernel then writes the new tokens' keys and values in place. Which tensors a layer keeps is stated by its parts.
  */
 import { type Node, scope } from "../../graph/node.ts";
@@ -15,7 +15,10 @@ import { compile, type Program } from "../../onnx/emit.ts";
 import { invariant } from "../../util/errors.ts";
 import { byRotation } from "./rotations.ts";
 
-/** `prompts`: any number of tokens per row; `tokens`: one token per row, any rows; `few-tokens`: the same, fast for few rows. */
+/**
+ * `prompts`: any number of tokens per row; `tokens`: one token per row, any rows; `few-tokens`: the same, fast for few
+ * rows.
+ */
 export type DecodeKind = "prompts" | "tokens" | "few-tokens";
 
 /** A tensor of a layer's cache as it is read, and as it is written. */

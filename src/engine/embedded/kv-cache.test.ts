@@ -1,4 +1,6 @@
-/** The cache against lists of numbers: each token is a number, and every float of its keys and values follows from it. */
+/**
+ * The cache against lists of numbers: each token is a number, and every float of its keys and values follows from it.
+ */
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";

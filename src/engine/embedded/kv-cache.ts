@@ -1,19 +1,32 @@
 /**
- * What decoding keeps of past tokens: for each tensor that the parts of a layer state, an array [slots, heads, capacity,
- * size] in shared memory, which programs read and extend in place.
+ * What decoding keeps of past tokens: for each tensor that the parts of a layer state, an array [slots, heads,
+ * capacity, size] in shared memory, which programs read and extend in place.
  *
  * The memory is allocated once, and the system commits a page of it when it is first written. Another capacity is
  * another view of the same memory; the tokens that are kept are moved to it.
  */
 import type { ModelConfig } from "../../models/config.ts";
 import { layerCache } from "../../models/layers.ts";
+import type { SamplerLimits } from "../../rollout/request.ts";
+import { DEFAULT_SEQUENCES } from "../../rollout/sampler.ts";
 import { sharedFloats } from "../../runtime/vectors.ts";
 import { invariant } from "../../util/errors.ts";
+import { thisMachine } from "../../util/machine.ts";
 import { pastName, presentName } from "./decode-program.ts";
 
 /** Bytes that one token takes in the cache. */
 export function cacheBytesPerToken({ layers }: ModelConfig): number {
   return layers.flatMap(layerCache).reduce((bytes, { heads, size }) => bytes + heads * size * 4, 0);
+}
+
+/** The default limit of the cache; memory is used as tokens come. */
+const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;
+
+/** The size of the cache of a sampler: up to its limit, and not more than its sequences can fill. */
+export function cacheBytesFor(config: ModelConfig, limits: SamplerLimits): number {
+  const most = (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
+  const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
+  return Math.min(bytes, most * cacheBytesPerToken(config));
 }
 
 /** One tensor of one layer, for all slots. */
@@ -61,7 +74,7 @@ export class KvCache {
     for (const { heads, size, array } of this.#kept) {
       const rows = lengths.length * heads;
       for (let i = 0; i < rows; i++) {
-        // Rows move apart from the last one on, and together from the first one on: none is overwritten before it moved.
+        // To move apart, the last row goes first; to move together, the first: no row is overwritten before it moved.
         const row = capacity > before ? rows - 1 - i : i;
         const start = row * before * size;
         array.copyWithin(row * capacity * size, start, start + lengths[Math.floor(row / heads)]! * size);

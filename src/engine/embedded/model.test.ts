@@ -1,6 +1,6 @@
 /**
  * Laws of a model on the embedded engine, on small models with random weights: how a batch is cut, padded, queued,
- * stopped or saved never changes what comes out. That the numbers are right is test/parity.test.ts's.
+ * stopped or saved never changes the results. test/parity.test.ts checks that the numbers are right.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -205,7 +205,7 @@ describe("calls", () => {
     expect(copyOf(queued, "weights")).toEqual(copyOf(awaited, "weights"));
   });
 
-  test("go on after one that went wrong", async () => {
+  test("still work after one that failed", async () => {
     const model = await open(llama);
     const ask = () => model.forward(rows, ["logprobs"], { micro: together });
     const before = await ask();
@@ -252,7 +252,7 @@ describe.each(folders)("the gradient of %s", (folder) => {
     await forget();
   });
 
-  test("does not change with a row of which nothing counts", async () => {
+  test("does not change with a row in which no token counts", async () => {
     const silent: TokenRow = {
       ids: rows[2]!.ids,
       mask: new Array(21).fill(0),
@@ -342,7 +342,7 @@ describe("a step", () => {
     }
   };
 
-  test("leaves nothing behind for a batch in which nothing counts", async () => {
+  test("leaves no gradient for a batch in which no token counts", async () => {
     const model = await open(llama);
     await train(model);
     await model.step(adamw);
@@ -350,7 +350,7 @@ describe("a step", () => {
     expectNoGradient(model);
   });
 
-  test("after a batch in which nothing counts only decays the weights", async () => {
+  test("after a batch in which no token counts only decays the weights", async () => {
     const model = await open(llama);
     expect(await train(model, [silent])).toMatchObject({ loss: 0 });
     expectNoGradient(model);
@@ -433,7 +433,7 @@ describe.each(folders)("%s", (folder) => {
 });
 
 describe("optimizer state is refused, with the file and what is wrong in the message,", () => {
-  test("when it is of a model with other parameters", async () => {
+  test("when it belongs to a model with other parameters", async () => {
     const [model, other] = [await open(folders[0]!), await open("logits-more/llama_biases")];
     await model.saveOptimizer(join(temporary, "fewer"));
     await expect(other.loadOptimizer(join(temporary, "fewer"))).rejects.toThrow(
@@ -441,7 +441,7 @@ describe("optimizer state is refused, with the file and what is wrong in the mes
     );
   });
 
-  test("when it is of a model of another shape", async () => {
+  test("when it belongs to a model of another shape", async () => {
     const [model, other] = [await open(folders[0]!), await open("logits/llama")];
     await model.saveOptimizer(join(temporary, "narrower"));
     await expect(other.loadOptimizer(join(temporary, "narrower"))).rejects.toThrow(
@@ -568,13 +568,13 @@ describe("a language model with a new value head", () => {
     }),
   };
 
-  test("has the head that its seed draws", async () => {
+  test("has the random head of its seed", async () => {
     const [a, same, other] = [await openCritic(1), await openCritic(1), await openCritic(2)];
     expect(a.weights("score.weight")).toEqual(same.weights("score.weight"));
     expect(a.weights("score.weight")).not.toEqual(other.weights("score.weight"));
   });
 
-  test("learns values, and saves and opens as what it is", async () => {
+  test("learns values, and keeps its head when it is saved and opened", async () => {
     const critic = await openCritic(1);
     const losses: number[] = [];
     for (let i = 0; i < 25; i++) {

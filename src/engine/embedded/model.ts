@@ -8,12 +8,11 @@ import { checkExtra, type Extra } from "../../algos/losses/token-loss.ts";
 import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
 import { loadParameters, saveParameters } from "../../models/weights.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
-import { DEFAULT_SEQUENCES, Sampler } from "../../rollout/sampler.ts";
+import { Sampler } from "../../rollout/sampler.ts";
 import { clipFactor } from "../../runtime/optimizer.ts";
 import type { Executable, Group, Runtime } from "../../runtime/runtime.ts";
 import type { Vectors } from "../../runtime/vectors.ts";
 import { invariant, UserError } from "../../util/errors.ts";
-import { thisMachine } from "../../util/machine.ts";
 import type {
   ForwardOptions,
   HeadName,
@@ -32,7 +31,7 @@ import { exclusive } from "../exclusive.ts";
 import { idleStats } from "../idle-stats.ts";
 import { openSamplingTokenizer } from "../sampling-tokenizer.ts";
 import { EmbeddedDecoder } from "./decoder.ts";
-import { cacheBytesPerToken } from "./kv-cache.ts";
+import { cacheBytesFor } from "./kv-cache.ts";
 import type { Layout } from "./layout.ts";
 import { type Block, cut, layOut } from "./micro-batches.ts";
 import { loadOptimizerFile, saveOptimizerFile } from "./optimizer-file.ts";
@@ -222,10 +221,7 @@ export class EmbeddedModel implements Model {
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
     const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
-    const most =
-      (limits.maxSequences ?? DEFAULT_SEQUENCES) * Math.min(config.maxPositions, limits.maxLength ?? Infinity);
-    const bytes = limits.cacheBytes ?? Math.min(DEFAULT_CACHE_BYTES, Math.floor(thisMachine().memory / 4));
-    const cacheBytes = Math.min(bytes, most * cacheBytesPerToken(config));
+    const cacheBytes = cacheBytesFor(config, limits);
     const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });
     const sampler = new Sampler({
       decoder,
@@ -322,6 +318,3 @@ export class EmbeddedModel implements Model {
     this.#hasGradient = true;
   }
 }
-
-/** The default limit of keys and values; memory is used as tokens come. */
-const DEFAULT_CACHE_BYTES = 4 * 2 ** 30;

@@ -4,8 +4,8 @@ import { type Counted, countedArrays, type Layout, type LayoutOptions, partsFor 
 import { rotationArrays } from "./rotations.ts";
 
 /**
- * Lay out the rows `indices` of a batch; null when none of their tokens counts. A token `t` that counts is predicted from
- * position `t - 1`, so the head reads the hidden state there; a score head reads position `t` itself.
+ * Lay out the rows `indices` of a batch; null when none of their tokens counts. A token `t` that counts is predicted
+ * from position `t - 1`, so the head reads the hidden state there; a score head reads position `t` itself.
  */
 export function layOutRows(
   rows: readonly TokenRow[],

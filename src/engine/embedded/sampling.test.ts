@@ -1,6 +1,6 @@
 /**
  * Laws of sampling on the embedded engine. The sampler is the trainer: on every family its log-probs are `forward`'s,
- * whatever else is in the batch; and what a request gets depends on nothing but itself and the weights.
+ * whatever else is in the batch, and the result of a request depends only on the request and the weights.
  */
 import { readdirSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -31,7 +31,7 @@ const folders = ["logits", "logits-more"].flatMap((set) =>
 
 const engine = new EmbeddedEngine();
 let temporary = "";
-/** A model with a long context, whose distributions are neither flat nor sure. */
+/** A model with a long context, whose distributions are neither flat nor certain. */
 let longContext = "";
 const LONG = 1200;
 beforeAll(async () => {
@@ -89,7 +89,7 @@ async function logprobError(
     const [output] = await model.forward([row], ["logprobs"], { micro: { rows: 1 }, temperature });
     return error(output!.logprobs!.subarray(prompt.length));
   }
-  // Positions mean something else once the sequence is longer: each token by what was known when it was drawn.
+  // Longer sequences have other tables: each token is compared at the length that it was sampled at.
   const found: number[] = [];
   for (let length = prompt.length; length < all.length; length++) {
     const known = all.slice(0, length);
@@ -232,7 +232,7 @@ describe.each(three)("what a request gets from %s does not depend on", (name) =>
     await withModel(folder, {}, async (model) => expectSame(await atOnce(model, requests), alone));
   });
 
-  test("who comes later, or is cancelled", async () => {
+  test("requests that come later, or are cancelled", async () => {
     await withModel(folder, {}, async (model) => {
       let told = 0;
       const others: Promise<unknown>[] = [];
@@ -307,7 +307,7 @@ describe("with a long context", () => {
     });
   });
 
-  test("whoever gave up its place goes on as if it had not", async () => {
+  test("a preempted sequence continues as if it had not been preempted", async () => {
     const requests = Array.from({ length: 8 }, (_, key) => tokens(promptOf(20 + key, key, 89), 130, key));
     await withModel(longContext, {}, async (model) => {
       const alone = await atOnce(model, requests);
@@ -327,7 +327,7 @@ test("prompt log-probs are those of `forward`, and the likeliest tokens are in o
   await withModel(longContext, {}, async (model) => {
     const prompt = promptOf(150, 1, 89);
     const request = { prompt, maxNewTokens: 3, promptLogprobs: 4, temperature: 0.7, n: 2 };
-    await model.sample(request); // what it leaves in the cache must not be taken for having been read
+    await model.sample(request); // tokens that it leaves in the cache must still be scored
     const { promptLogprobs, samples } = await model.sample(request);
     const row = { ids: Int32Array.from(prompt), mask: prompt.map(() => 1) };
     const [output] = await model.forward([row], ["logprobs"], { micro: { rows: 1 } });
@@ -418,7 +418,7 @@ describe("an update is seen by the next token", () => {
   });
 });
 
-test("sampling, forward and training on one model take turns and all come to their end", async () => {
+test("sampling, forward and training on one model take turns and all finish", async () => {
   await withModel(join(fixtures, "logits-more/qwen3_tied"), {}, async (model) => {
     const request = (seed: number) => ({ prompt: promptOf(9, seed, 61), maxNewTokens: 30, seed, ignoreEos: true });
     const [expected] = await model.forward(batch, ["logprobs"], { micro: { rows: 2 } });
@@ -434,7 +434,7 @@ test("sampling, forward and training on one model take turns and all come to the
   });
 });
 
-// ---------------------------------------------------------------- ends and mishaps
+// ---------------------------------------------------------------- closing and errors
 
 const small = () => join(fixtures, "logits-more/llama_mqa");
 const endless: SampleRequest = { prompt: [5, 6, 7], maxNewTokens: 60, ignoreEos: true };
@@ -443,7 +443,7 @@ const started = () => {
   return { promise, onToken: () => resolve() };
 };
 
-test("closing the model refuses whoever samples from it, then and later", async () => {
+test("closing the model refuses waiting and later requests", async () => {
   const model = await engine.open({ folder: small() });
   const { promise, onToken } = started();
   const sampling = Promise.allSettled([model.sample({ ...endless, onToken }), model.sample({ ...endless, n: 4 })]);
@@ -453,7 +453,7 @@ test("closing the model refuses whoever samples from it, then and later", async 
   await expect(model.sample(endless)).rejects.toThrow("the model was closed");
 });
 
-test("closing the engine refuses whoever samples on it", async () => {
+test("closing the engine refuses waiting requests", async () => {
   const own = new EmbeddedEngine();
   const model = await own.open({ folder: small() });
   const { promise, onToken } = started();
@@ -464,7 +464,7 @@ test("closing the engine refuses whoever samples on it", async () => {
   await expect(model.sample(endless)).rejects.toThrow("the engine was closed");
 });
 
-test("weights that are not numbers are told, not sampled from", async () => {
+test("weights that are NaN give an error, not samples", async () => {
   await withModel(small(), {}, async (model) => {
     model.weights("model.norm.weight").fill(Number.NaN);
     for (const more of [{}, { temperature: 0 }, { topP: 0.9 }, { repetitionPenalty: 1.1 }, { topK: 3 }]) {

@@ -1,12 +1,12 @@
 /**
- * Arrays in shared memory that are used again from run to run, by name. They grow to the largest size asked for, so a
- * run of many batches settles at the memory of its largest one.
+ * Arrays in shared memory, by name, that every run uses again. They grow to the largest size asked for, so many batches
+ * need no more memory than the largest one.
  */
 
 export class Scratch {
   readonly #buffers = new Map<string, SharedArrayBuffer>();
 
-  /** `length` floats; they hold whatever the last user left. */
+  /** `length` floats; they still hold the values of the last use. */
   floats(name: string, length: number): Float32Array<SharedArrayBuffer> {
     return new Float32Array(this.#buffer(name, length * 4), 0, length);
   }

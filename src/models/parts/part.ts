@@ -23,7 +23,9 @@ export type Piece = {
 export type ParameterSpec = {
   /** Its path in the model's own terms: `layers.3.attention.q`. */
   readonly key: string;
-  /** Its name in graphs, in memory and in optimizer files: that of its tensor, or its key where it has several pieces. */
+  /**
+   * Its name in graphs, in memory and in optimizer files: that of its tensor, or its key where it has several pieces.
+   */
   readonly name: string;
   /** Linear weights are [out, in]. */
   readonly shape: readonly number[];

@@ -2,9 +2,10 @@
  * What a step of training will cost, worked out before anything is trained: memory per role, and seconds per phase.
  *
  * A step is described by its passes (`step-plan.ts`); what a unit of work takes on this machine is measured by
- * `probe.ts`. Here is only arithmetic. What a token costs is stated by the model's parts (`models/parts/`), whose numbers for
- * memory were fitted to the peak memory of small models of each family; a pass is judged by its floating-point operations,
- * so that a probe on few tokens speaks for many. Both are estimates, and are called so wherever they are shown.
+ * `probe.ts`. Here is only arithmetic. What a token costs is stated by the model's parts (`models/parts/`), whose
+ * numbers for memory were fitted to the peak memory of small models of each family; a pass is judged by its
+ * floating-point operations, so that a probe on few tokens speaks for many. Both are estimates, and are called so
+ * wherever they are shown.
  */
 import type { HeadName, MicroBatching, TokenRow } from "../../engine/contract.ts";
 import { tokensInGroup } from "../../engine/embedded/branches.ts";
@@ -214,7 +215,9 @@ function samplingSeconds(config: ModelConfig, sampling: Sampling, { forward, dec
   return reading + rounds * responseTokens * (decode.fixed + decode.slope * rows);
 }
 
-/** Floating-point operations of a micro-batch, by the costs of the model's parts; a gradient takes twice as many again. */
+/**
+ * Floating-point operations of a micro-batch, by the costs of the model's parts; a gradient takes twice as many again.
+ */
 export function operations(config: ModelConfig, kind: Pass["kind"], { tokens, counted, time }: Block): number {
   const keys = isLong(time) ? 0.625 * time : time;
   const { layers, head } = modelCost(config, { use: kind, length: time, keys });
