@@ -5,7 +5,7 @@ import type { PpoInput } from "./ppo/schema.ts";
 import type { RewardConfigInput } from "./reward/schema.ts";
 import type { SftInput } from "./sft/schema.ts";
 
-/** What any verb's config file may say. */
+/** What the config file of any verb may hold. */
 export type ConfigInput = PpoInput | SftInput | RewardConfigInput | GenerateInput | EvalInput;
 
 /** Returns its argument; its use is that an editor completes and checks the keys. */

@@ -17,7 +17,7 @@ export async function readConfig(file: string): Promise<string> {
   }
 }
 
-/** The entries of a dict, one per leaf; `whereOf` tells where a path was written. */
+/** The entries of a dict, one per leaf; `whereOf` is where a path was written. */
 export function entriesOf(
   value: Readonly<Record<string, unknown>>,
   whereOf: (path: string) => string,

@@ -1,7 +1,7 @@
 /**
  * The reference page of the config, made from the schemas; `node scripts/docs.ts` writes it to docs/config.md.
  *
- * Nothing is written here that the schema does not say: a new key appears on the page by itself.
+ * All of its text is in the schemas: a new key appears on the page without further work.
  */
 import { type Field, mandatory } from "../util/field.ts";
 import { type AnySchema, engineKey, fieldsOf, type Variant } from "./schema.ts";

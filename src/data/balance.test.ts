@@ -1,7 +1,18 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Random } from "../util/random.ts";
-import { fixedMicroBatches, type MicroBatch, microBatches, paddingShare, RUN_COST_TOKENS } from "./balance.ts";
+import { fixedMicroBatches, type MicroBatch, microBatches, RUN_COST_TOKENS } from "./balance.ts";
+
+/** The share of a list of micro-batches that is padding, from 0 to 1. */
+function paddingShare(lengths: readonly number[], batches: readonly MicroBatch[]): number {
+  let padded = 0;
+  let used = 0;
+  for (const { indices, time } of batches) {
+    padded += indices.length * time;
+    for (const index of indices) used += lengths[index]!;
+  }
+  return padded === 0 ? 0 : 1 - used / padded;
+}
 
 const lengthLists = fc.array(fc.integer({ min: 1, max: 3000 }), { maxLength: 200 });
 const indicesOf = (batches: readonly MicroBatch[]) => batches.flatMap(({ indices }) => indices);

@@ -40,17 +40,6 @@ export function fixedMicroBatches(lengths: readonly number[], size: number): Mic
   return batches;
 }
 
-/** The share of a list of micro-batches that is padding, from 0 to 1. */
-export function paddingShare(lengths: readonly number[], batches: readonly MicroBatch[]): number {
-  let padded = 0;
-  let used = 0;
-  for (const { indices, time } of batches) {
-    padded += indices.length * time;
-    for (const index of indices) used += lengths[index]!;
-  }
-  return padded === 0 ? 0 : 1 - used / padded;
-}
-
 function byLength(lengths: readonly number[]): number[] {
   return lengths.map((_, index) => index).sort((a, b) => lengths[b]! - lengths[a]! || a - b);
 }

@@ -17,7 +17,7 @@ type Options = {
   readonly equalSize?: boolean;
 };
 
-/** Sets of items, the smallest at hand, and the largest of them; pairs of states are merged until one is left. */
+/** Sets of items, of which the smallest and the largest are known; pairs of states are merged until one is left. */
 type State = { readonly sets: Heap<number>; readonly largest: number; readonly spread: number };
 
 /**
