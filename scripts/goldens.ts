@@ -1,5 +1,5 @@
 /**
- * Holds golden files against the implementation: `npm run goldens -- DIR [--tokenizer FOLDER]`.
+ * Compares golden files with the implementation: `npm run goldens -- DIR [--tokenizer FOLDER]`.
  *
  * Every DIR/*.json is a topic by its name (a `_v091` at the end is the same topic). Each miss is a line with the case,
  * the place in its outputs, what came and what was expected; the last line is `N passed, N failed`. Topics without a

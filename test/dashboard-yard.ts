@@ -2,12 +2,13 @@
  * Run folders to look at: made by the run room's own writers, with the metrics, rollouts and config of a run that never
  * happened. Everything follows from the seed, so that two calls make the same folder.
  */
-import { namesOf } from "../src/algos/metrics/reference.ts";
+
 import { metricTable } from "../src/algos/metrics/table.ts";
 import type { Metrics } from "../src/run/metrics.ts";
 import type { NewEpisode, NewGroup } from "../src/run/rollouts.ts";
 import { claimRun, type Run } from "../src/run/run.ts";
 import { Random } from "../src/util/random.ts";
+import { namesOf } from "./metric-names.ts";
 
 export type Story = {
   readonly steps: number;

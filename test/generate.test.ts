@@ -283,7 +283,7 @@ describe("a mistake is one message, before anything is sampled", () => {
       "an output without format",
       [{ prompt: "a" }],
       ["data.output_path=OUT.txt"],
-      /mistake-out\.txt\. Its extension says the format/,
+      /mistake-out\.txt\. Its extension is the format/,
     ],
     [
       "greedy samples that are all the same",

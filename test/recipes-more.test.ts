@@ -440,7 +440,7 @@ describe("what is not there is refused by its name", () => {
     [
       "rollouts of an earlier run",
       [...grpo, ...qwen, ...rollout("skip_rollout=True skip_dump_dir=/tmp/x")],
-      /skip_rollout` is true .*Every step samples anew/,
+      /skip_rollout` is true .*Every step samples again/,
     ],
     [
       "training while sampling",

@@ -1,6 +1,6 @@
 /**
  * What a golden case is, and how computed outputs are held against it: numbers within the tolerance of the goldens'
- * README, everything else exactly. A miss is one line that says where, what was expected and what came.
+ * README, everything else exactly. A miss is one line: where, what was expected, what came.
  */
 import { z } from "zod";
 import { messageOf } from "../../src/util/errors.ts";

@@ -4,15 +4,16 @@
  * Two conversions stand between verl's numbers and ours. Its single-turn SFT mask marks the position that predicts, ours
  * the token that is predicted. And when it cuts such a row on the left it still counts the prompt from the uncut start,
  * so that nothing is learnt; ours keeps the mask of the tokens that are left. `pad_mode=no_padding` always cuts on the
- * right in verl, whatever `truncation` says.
+ * right in verl, with any `truncation`.
  */
 import { z } from "zod";
-import { padEpisode, padRows, positionIds, type Truncation, truncate } from "../../src/data/padding.ts";
-import { chooseSamples, collate, filterOverlong, rlRow, verlFields } from "../../src/data/rl-rows.ts";
+import { chooseSamples, filterOverlong, rlRow } from "../../src/data/rl-rows.ts";
 import type { Row } from "../../src/data/row.ts";
 import { multiTurnEncoder, type SftRow, singleTurnEncoder } from "../../src/data/sft-rows.ts";
+import { type Truncation, truncate } from "../../src/data/truncate.ts";
 import { encodeChat, renderChat, systemAndGenerationPrompt } from "../../src/text/chat-template.ts";
 import { loadTokenizer, type Tokenizer } from "../../src/text/tokenizer.ts";
+import { padEpisode, padRows, positionIds } from "./padding.ts";
 import { compare, type GoldenCase } from "./postprocess.ts";
 
 type Outputs = Record<string, unknown>;
@@ -45,7 +46,7 @@ const checks: readonly (readonly [prefix: string, compute: Compute])[] = [
         .object({ rows: z.array(RowValues) })
         .parse(inputs)
         .rows.map(verlRow);
-      return { ...collate(rows), dummy_tensor: rows.map(() => DUMMY_TENSOR) };
+      return { ...collated(rows), dummy_tensor: rows.map(() => DUMMY_TENSOR) };
     },
   ],
   ["agent_loop_pad/", paddedEpisode],
@@ -66,7 +67,19 @@ export async function checkDataset(golden: GoldenCase, tokenizerDir: string): Pr
 }
 
 const rowOf = (values: Readonly<Record<string, unknown>>): Row => ({ values, file: "golden.jsonl", row: 1 });
-const verlRow = (values: Readonly<Record<string, unknown>>) => verlFields(rlRow(rowOf(values)));
+
+/** A row as a run reads it, by verl's names: all its columns, and what verl's dataset adds to them. */
+function verlRow(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const { source, prompt, index, toolsKwargs, interactionKwargs } = rlRow(rowOf(values));
+  const added = { raw_prompt: prompt, index, tools_kwargs: toolsKwargs, interaction_kwargs: interactionKwargs };
+  return { ...source.values, ...added };
+}
+
+/** Rows to columns; a column that a row does not have is null there. */
+function collated(rows: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown[]> {
+  const names = new Set(rows.flatMap((row) => Object.keys(row)));
+  return Object.fromEntries([...names].map((name) => [name, rows.map((row) => row[name] ?? null)]));
+}
 
 function templatedPrompts(inputs: unknown, tokenizer: Tokenizer): Outputs {
   const { prompts } = Prompts.parse(inputs);

@@ -3,7 +3,7 @@
  * reduction. Names are compared exactly; only `pass@k`, which verl does not have, may be more than verl gives.
  */
 import { z } from "zod";
-import { bootstrap, drawSamples, estimate, majority, type Reduce } from "../../src/algos/metrics/bootstrap.ts";
+import { drawSamples, estimate, majority, type Reduce } from "../../src/algos/metrics/bootstrap.ts";
 import { dataMetrics } from "../../src/algos/metrics/data-metrics.ts";
 import { reduceMetrics } from "../../src/algos/metrics/metrics.ts";
 import { throughputMetrics, timingMetrics } from "../../src/algos/metrics/timing-metrics.ts";
@@ -122,8 +122,12 @@ function ofBootstrap(inputs: unknown): unknown {
       (drawn) =>
         statistics[name](Array.from(drawn, (i) => data[i]!)),
   );
+  const samples = drawSamples(data.length, size, { draws, seed });
   return {
-    mean_std_per_fn: bootstrap(data.length, size, reduces, { draws, seed }).map(({ mean, std }) => [mean, std]),
+    mean_std_per_fn: reduces.map((reduce) => {
+      const { mean, std } = estimate(samples.map(reduce));
+      return [mean, std];
+    }),
     first_5_index_draws: drawSamples(data.length, size, { draws: 5, seed }),
   };
 }

@@ -2,7 +2,7 @@
  * Golden cases of topic `policy_losses`: value, gradient with respect to log-probs, and metrics of every policy loss.
  *
  * verl divides metrics by the tokens of the micro-batch and losses by those of the global batch, ours divides both by
- * what it is told: so losses run with `global_batch_info` and metrics with the counts of the case itself. `dp_size` is
+ * the counts it is given: so losses run with `global_batch_info` and metrics with the counts of the case itself. `dp_size` is
  * a factor on the loss, which we leave to engines. Which tokens `clip_cov` drops is random: the candidates are compared,
  * the number drawn is, and the loss is computed for the ones that verl drew.
  */
@@ -127,7 +127,7 @@ export const versionOf = ({ version }: GoldenCase): Version => (version?.startsW
 export const modeOf = ({ inputs }: GoldenCase): string =>
   z.object({ loss_agg_mode: z.string().default("token-mean") }).parse(inputs).loss_agg_mode;
 
-/** Those scalars that the global batch says. */
+/** The scalars that the global batch gives. */
 export function globalCounts({ batch_num_tokens, global_batch_size }: GlobalBatch): Record<string, number> {
   return {
     ...(batch_num_tokens === undefined ? {} : { batch_tokens: batch_num_tokens }),

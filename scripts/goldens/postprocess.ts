@@ -2,7 +2,8 @@
  * Golden cases of topic `torch_functional` that are about padding, truncation, positions and response masks.
  */
 import { z } from "zod";
-import { padRows, positionIds, responseMask, truncate } from "../../src/data/padding.ts";
+import { truncate } from "../../src/data/truncate.ts";
+import { padRows, positionIds, responseMask } from "./padding.ts";
 
 export type GoldenCase = { readonly name: string; readonly inputs: unknown; readonly outputs: unknown };
 

@@ -42,12 +42,12 @@ export async function checkRewardManagers(golden: GoldenCase): Promise<string[]>
   const name = golden.function ?? "";
   const manager = Object.hasOwn(managers, name) ? managers[name] : undefined;
   if (manager === undefined) return [`${golden.name}: there is no check for \`${name}\``];
-  const said = Outputs.safeParse(golden.outputs);
-  if (!said.success) return check(golden, () => managed(manager, Inputs.parse(golden.inputs), rewardOf(golden)));
+  const parsed = Outputs.safeParse(golden.outputs);
+  if (!parsed.success) return check(golden, () => managed(manager, Inputs.parse(golden.inputs), rewardOf(golden)));
   const inputs = Inputs.parse(golden.inputs);
   const expected = golden.name.startsWith("prime/with_dict_scorer")
-    ? { ...said.data, reward_tensor: await takenScores(inputs) }
-    : said.data;
+    ? { ...parsed.data, reward_tensor: await takenScores(inputs) }
+    : parsed.data;
   const tokens = expected.reward_tensor.map((row, i) => row.slice(0, lengthOf(inputs, i)));
   return check({ ...golden, outputs: { ...expected, reward_tensor: tokens } }, () =>
     managed(manager, inputs, rewardOf(golden)),

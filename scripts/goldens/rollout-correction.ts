@@ -1,7 +1,7 @@
 /**
  * Golden cases of topic `rollout_correction`: weights, rejection masks, off-policy metrics, presets, of both versions.
  *
- * What is computed is told by the verl function and version that a case names. Where a row has no token that counts,
+ * The verl function and version that a case names decide what is computed. Where a row has no token that counts,
  * verl puts it into means over rows and ours leaves it out, so that metrics over rows are not compared there; and where
  * every weight is out of bounds, verl 0.9 raises ZeroDivisionError and ours reports a sample size of 0.
  */
@@ -76,7 +76,7 @@ const computations: Readonly<Record<string, Compute>> = {
 
   compute_rollout_correction_and_rejection_mask: (golden) => {
     const given = Keys.parse(golden.inputs);
-    // A boolean is nothing a bound can be; the type of the config says so, and the parser must too.
+    // A bound cannot be a boolean; the type of the config refuses it, and the parser must too.
     const config = { ...given, version: versionOf(golden) } as Parameters<typeof correctionOf>[0];
     const { mask, weights, metrics } = correct(mismatchOf(golden.inputs), correctionOf(config));
     return {

@@ -1,5 +1,5 @@
 /**
- * What the sources say about each key, before any default: spellings are followed, dicts spread over the keys below,
+ * What the sources set each key to, before any default: spellings are followed, dicts spread over the keys below,
  * deletions carried out, config groups chosen; keys without effect and problems are gathered on the way.
  */
 import { isDeepStrictEqual } from "node:util";
@@ -10,8 +10,8 @@ import type { Entry } from "./overrides.ts";
 import { type AnySchema, defaultOf, type Found, fieldsOf, find, namesBelow, nearestKeys, own } from "./schema.ts";
 import { formatValue } from "./value.ts";
 
-/** What was last said about a field. */
-export type Said = {
+/** What a field was last set to. */
+export type Assigned = {
   readonly value: unknown;
   readonly where: string;
   /** The key as the user wrote it. */
@@ -19,11 +19,11 @@ export type Said = {
   readonly source: number;
 };
 
-/** Everything the sources say. */
+/** Everything the sources set. */
 export type Collected = {
-  readonly said: Map<string, Said>;
+  readonly assigned: Map<string, Assigned>;
   readonly noEffect: Map<string, { value: unknown; instead: string }>;
-  /** What was last said about keys that are not honoured: others may refer to them. */
+  /** What keys without effect were last set to: others may refer to them. */
   readonly unused: Map<string, unknown>;
   readonly groupDefaults: Record<string, unknown>;
   /** Keys that were set, under the spelling used and under their own. */
@@ -37,7 +37,7 @@ type Reading = Collected & { readonly schema: AnySchema; readonly source: number
 export function collect(schema: AnySchema, sources: readonly (readonly Entry[])[]): Collected {
   const refusals = new Map<string, string>();
   const collected: Collected = {
-    said: new Map(),
+    assigned: new Map(),
     noEffect: new Map(),
     unused: new Map(),
     groupDefaults: {},
@@ -104,18 +104,18 @@ function hint(schema: AnySchema, path: string): string {
 }
 
 function setField(reading: Reading, entry: Entry, found: Found & { kind: "field" }): void {
-  const { said, given, problems, source } = reading;
+  const { assigned, given, problems, source } = reading;
   const { key, below, field } = found;
   const isAlias = !`${entry.path}.`.startsWith(`${key}.`);
   // verl's files carry old spellings as `null`, which means "not used".
   if (isAlias && entry.value === null && !field.type.schema.safeParse(null).success) return;
-  const before = said.get(key);
+  const before = assigned.get(key);
   const spelt = below === "" ? entry.path : entry.path.slice(0, -below.length - 1);
   const next = { where: entry.where, spelt, source };
   if (field.type.isOpen === true && (below !== "" || isDict(entry.value))) {
     const change =
       below === "" ? entry.value : below.split(".").reduceRight((inner, part) => ({ [part]: inner }), entry.value);
-    said.set(key, { ...next, value: merge(before?.value, change) });
+    assigned.set(key, { ...next, value: merge(before?.value, change) });
   } else {
     if (before?.source === source && before.spelt !== spelt && !isDeepStrictEqual(before.value, entry.value)) {
       problems.push(
@@ -123,7 +123,7 @@ function setField(reading: Reading, entry: Entry, found: Found & { kind: "field"
           `${entry.where}, but they are two spellings of one key. Keep one of them.`,
       );
     }
-    said.set(key, { ...next, value: asTyped(entry, field) });
+    assigned.set(key, { ...next, value: asTyped(entry, field) });
   }
   given.add(entry.path).add(key);
 }
@@ -135,9 +135,9 @@ function asTyped({ value, text }: Entry, { type }: Field<unknown, unknown>): unk
 }
 
 function deleteField(reading: Reading, entry: Entry, found: Found & { kind: "field" }): void {
-  const { schema, said, given, problems } = reading;
+  const { schema, assigned, given, problems } = reading;
   const { key, below, field } = found;
-  const before = said.has(key) ? said.get(key)?.value : defaultOf(schema, key);
+  const before = assigned.has(key) ? assigned.get(key)?.value : defaultOf(schema, key);
   if (entry.value !== undefined && below === "" && !isDeepStrictEqual(entry.value, before)) {
     problems.push(
       `\`~${entry.path}=${formatValue(entry.value)}\` deletes a value that is not there: \`${key}\` is ${formatValue(before)}. Write ~${entry.path} to delete it whatever it is.`,
@@ -146,7 +146,7 @@ function deleteField(reading: Reading, entry: Entry, found: Found & { kind: "fie
   }
   const after = below !== "" ? without(before, below.split(".")) : field.type.isOpen === true ? {} : null;
   if (field.type.schema.safeParse(after).success) {
-    said.set(key, { value: after, where: entry.where, spelt: entry.path, source: reading.source });
+    assigned.set(key, { value: after, where: entry.where, spelt: entry.path, source: reading.source });
     given.add(key);
     return;
   }

@@ -3,7 +3,7 @@
  * `${oc.decode:text}`.
  *
  * A text that is one interpolation takes the value with its type; inside a longer text the value is written out as Python
- * would. Departures from OmegaConf: the default of `oc.env` keeps its type, and null cannot stand inside a text.
+ * would. Departures from OmegaConf: the default of `oc.env` keeps its type, and null cannot be inside a text.
  */
 import { UserError } from "../util/errors.ts";
 import { formatValue, parseValue } from "./value.ts";
@@ -121,7 +121,7 @@ function inText(value: unknown, text: string, key: string): string {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number") return asPython(value);
   throw new UserError(
-    `\`${key}\` is ${text}, and a value in it is ${formatValue(value)}, which cannot stand inside a text. Set that key to a text or a number.`,
+    `\`${key}\` is ${text}, and a value in it is ${formatValue(value)}, which cannot be inside a text. Set that key to a text or a number.`,
   );
 }
 

@@ -1,5 +1,5 @@
 /**
- * The keys of an optimizer, which every verb that trains has: AdamW and the course of its learning rate.
+ * The keys of an optimizer, which every verb that trains has: AdamW and the schedule of its learning rate.
  *
  * `min_lr` and `lr_decay_steps` are Megatron's. The first is turned into `min_lr_ratio`, which is what the schedule reads.
  */
@@ -14,7 +14,7 @@ export const optim = {
   lr_scheduler_type: field(
     choice("constant", "cosine", "wsd"),
     "constant",
-    "Course of the learning rate after the warm-up.",
+    "How the learning rate changes after the warm-up.",
   ),
   lr_warmup_steps: field(
     orNull({ ...int(-1), expects: "a whole number of at least 0, or -1 to use lr_warmup_steps_ratio" }, -1),
@@ -23,7 +23,7 @@ export const optim = {
   ),
   lr_warmup_steps_ratio: field(number(0, 1), 0.0, "Warm-up as a share of all steps, when lr_warmup_steps is -1."),
   min_lr_ratio: field(number(0, 1), 0.0, "Lowest learning rate of the cosine and wsd schedules, as a share of lr."),
-  min_lr: field(nullable(number(0)), null, "The same as a rate; null for what min_lr_ratio says."),
+  min_lr: field(nullable(number(0)), null, "The same as a rate; null for what min_lr_ratio gives."),
   lr_decay_steps: field(
     nullable(int(1)),
     null,
@@ -38,7 +38,7 @@ export type Rates = Pick<
   "lr" | "lr_scheduler_type" | "lr_warmup_steps" | "min_lr" | "min_lr_ratio" | "lr_decay_steps"
 >;
 
-/** The keys below `key` with the lowest rate in one place, and what to say about those without effect. */
+/** The keys below `key` with the lowest rate in one place, and notices about those without effect. */
 export function settleOptim<T extends Rates>(key: string, optim: T): { optim: T; notices: string[] } {
   const { lr, min_lr: least, min_lr_ratio: ratio, lr_scheduler_type: type, lr_decay_steps: decay } = optim;
   if (decay !== null && optim.lr_warmup_steps >= decay) {

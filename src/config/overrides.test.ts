@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
-import { type Entry, formatOverride, parseOverride } from "./overrides.ts";
+import { type Entry, parseOverride } from "./overrides.ts";
+import { formatValue } from "./value.ts";
 
 const where = "on the command line";
 
@@ -34,7 +35,8 @@ test("any argument is an override or a UserError, and an override survives being
     fc.property(fc.oneof(fc.string({ unit: "binary" }), fc.string({ unit: parts })), (argument) => {
       try {
         const { text: _, ...entry } = parseOverride(argument);
-        const { text: __, ...again } = parseOverride(formatOverride(entry));
+        const value = entry.value === undefined ? "" : `=${formatValue(entry.value)}`;
+        const { text: __, ...again } = parseOverride(`${entry.op === "delete" ? "~" : ""}${entry.path}${value}`);
         expect(again).toStrictEqual(entry);
       } catch (error) {
         if (!(error instanceof UserError)) throw error;

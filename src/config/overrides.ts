@@ -6,7 +6,7 @@
  * known to none is refused later anyway.
  */
 import { UserError } from "../util/errors.ts";
-import { formatValue, parseValue } from "./value.ts";
+import { parseValue } from "./value.ts";
 
 /** One statement about one key. */
 export type Entry = {
@@ -15,7 +15,7 @@ export type Entry = {
   readonly value: unknown;
   /** The value as it was typed, for keys that hold text: `experiment_name=1.0` is not `1`. */
   readonly text?: string;
-  /** Where it was said, to end a sentence with: `on the command line`, `in run.yaml:3`. */
+  /** Where it was written, to end a sentence with: `on the command line`, `in run.yaml:3`. */
   readonly where: string;
 };
 
@@ -37,12 +37,6 @@ export function parseOverride(argument: string): Entry {
   const value = text === undefined ? undefined : readValue(path, text);
   if (isDelete) return { path, op: "delete", value, where: onTheCommandLine };
   return { path, op: "set", value, text: text?.trim() ?? "", where: onTheCommandLine };
-}
-
-/** The override that says the same, as one command-line argument (before the shell's own quoting). */
-export function formatOverride(entry: Entry): string {
-  if (entry.op === "delete") return `~${entry.path}${entry.value === undefined ? "" : `=${formatValue(entry.value)}`}`;
-  return `${entry.path}=${formatValue(entry.value)}`;
 }
 
 function checkPath(text: string, argument: string): string {

@@ -6,7 +6,7 @@
  */
 import { UserError } from "../util/errors.ts";
 import { type Field, isField, mandatory, type Resolved, type Tree } from "../util/field.ts";
-import { collect, type Said } from "./collect.ts";
+import { type Assigned, collect } from "./collect.ts";
 import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
 import {
@@ -41,13 +41,13 @@ export function resolve<T extends Tree, Config>(
   const plain = read(whole, sources, surroundings);
   const used = whole.engines === undefined ? whole : onEngine(whole, plain.scope.get(engineKey));
   const { preset, scope, collected } = used === whole ? plain : read(used, sources, surroundings);
-  const { said, noEffect, given, problems } = collected;
+  const { assigned, noEffect, given, problems } = collected;
   const values = new Map<string, unknown>();
   for (const [key, field] of fieldsOf(used.fields)) {
     try {
       values.set(
         key,
-        check({ schema: used, key, field, said: said.get(key), home: surroundings.home }, scope.get(key)),
+        check({ schema: used, key, field, assigned: assigned.get(key), home: surroundings.home }, scope.get(key)),
       );
     } catch (error) {
       if (!(error instanceof UserError)) throw error;
@@ -61,14 +61,14 @@ export function resolve<T extends Tree, Config>(
   return { config, notices: [...presetNotice, ...describeNoEffect(noEffect), ...notices] };
 }
 
-/** What the sources say to a schema, and the values that follow. */
+/** What the sources set, and the values that follow. */
 function read(schema: AnySchema, sources: readonly (readonly Entry[])[], { configName, env }: Surroundings) {
   const collected = collect(schema, sources);
-  const { said, unused, groupDefaults, given } = collected;
+  const { assigned, unused, groupDefaults, given } = collected;
   const preset = schema.preset(given, configName);
   const defaults = { ...preset.defaults, ...groupDefaults };
   const raw = (key: string, field: Field<unknown, unknown>): unknown =>
-    said.has(key) ? said.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
+    assigned.has(key) ? assigned.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
   return { collected, preset, scope: makeScope({ schema, raw, unused, env }) };
 }
 
@@ -76,18 +76,18 @@ type Checked = {
   readonly schema: AnySchema;
   readonly key: string;
   readonly field: Field<unknown, unknown>;
-  readonly said: Said | undefined;
+  readonly assigned: Assigned | undefined;
   readonly home: string;
 };
 
 /** The value a field takes from what was written. */
-function check({ schema, key, field, said, home }: Checked, written: unknown): unknown {
+function check({ schema, key, field, assigned, home }: Checked, written: unknown): unknown {
   if (written === mandatory) throw new UserError(missing(schema, key, field));
   const value = field.type.isPath === true ? expandHome(written, home) : written;
   const parsed = field.type.schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  const where = said === undefined ? "" : ` ${said.where}`;
-  throw new UserError(`\`${said?.spelt ?? key}\` is ${quoted(written)}${where}; it takes ${field.type.expects}.`);
+  const where = assigned === undefined ? "" : ` ${assigned.where}`;
+  throw new UserError(`\`${assigned?.spelt ?? key}\` is ${quoted(written)}${where}; it takes ${field.type.expects}.`);
 }
 
 /** A value as an error shows it: text in quotes, so that "1" and 1 look different. */

@@ -1,6 +1,6 @@
 /**
  * Everything one verb's config knows about keys: fields that are honoured, other spellings of them, verl's keys that have
- * no effect here, and keys whose meaning is not supported, each with what to say about it.
+ * no effect here, and keys whose meaning is not supported, each with its message.
  *
  * Every key a user can write falls into exactly one of these or is unknown; `find` decides which, `resolve.ts` acts.
  */
@@ -14,7 +14,7 @@ export const engineKey = "trainer.engine";
 export type Inert = {
   /** What happens instead: a full clause. */
   readonly instead: string;
-  /** Values that ask for what happens anyway, so that nothing need be said. */
+  /** Values that ask for what happens anyway, so that there is no notice. */
   readonly same: readonly unknown[];
 };
 
@@ -25,13 +25,13 @@ export type Refused = {
   readonly allowed: readonly unknown[];
 };
 
-/** A choice of a Hydra config group, such as `engine=megatron`: other defaults, or something to say. */
+/** A choice of a Hydra config group, such as `engine=megatron`: other defaults, or a notice. */
 export type GroupChoice = { readonly defaults?: Readonly<Record<string, unknown>>; readonly instead?: string };
 
 /** Defaults that depend on which keys are given, or on the named config. */
 export type Preset = { readonly defaults: Readonly<Record<string, unknown>>; readonly notice?: string };
 
-/** What is different on another engine: keys that it has besides, and what it says about others. */
+/** What is different on another engine: keys that only it has, and its messages about others. */
 export type Variant = Pick<Schema<Tree>, "fields" | "aliases" | "inert" | "refused" | "groups">;
 
 /** Keys that a program adds: those of the algorithms that it registers, below a branch of the tree. */
@@ -59,7 +59,7 @@ export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly engines?: Readonly<Record<string, Variant>>;
   readonly registered?: readonly RegisteredKeys[];
   preset(given: ReadonlySet<string>, configName: string | undefined): Preset;
-  /** Rules between keys: throws a `UserError`, or returns the config to use and what to say. */
+  /** Rules between keys: throws a `UserError`, or returns the config to use and the notices. */
   finish(
     config: Resolved<T>,
     given: ReadonlySet<string>,

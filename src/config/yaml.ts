@@ -152,7 +152,7 @@ function packageOf(source: string): string | undefined {
   return named === "_global_" ? "" : named?.replace(/^_global_\./, "");
 }
 
-/** What the parser says in words for programmers. */
+/** The parser's messages, in plain words. */
 const explained: Readonly<Record<string, string>> = {
   MULTIPLE_DOCS: "a second document begins here, and a config is one. Remove the line ---",
 };

@@ -11,8 +11,8 @@ import { encodeChat, type Message } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { chatOf, type Template } from "./messages.ts";
-import { type Truncation, truncate } from "./padding.ts";
 import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
+import { type Truncation, truncate } from "./truncate.ts";
 
 /** One pair; `margin` is how much higher the chosen score should be, `isCut` whether a side was cut to the limit. */
 export type PreferencePair = {

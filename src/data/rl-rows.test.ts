@@ -7,16 +7,7 @@ import { encodeChat } from "../text/chat-template.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { UserError } from "../util/errors.ts";
 import { readRows, writeRows } from "./files.ts";
-import {
-  chooseSamples,
-  collate,
-  encodePrompt,
-  filterOverlong,
-  loadRlRows,
-  type RlOptions,
-  rlRow,
-  verlFields,
-} from "./rl-rows.ts";
+import { chooseSamples, encodePrompt, filterOverlong, loadRlRows, type RlOptions, rlRow } from "./rl-rows.ts";
 import type { Row } from "./row.ts";
 
 const fixtures = join(import.meta.dirname, "../../test/fixtures/data");
@@ -40,13 +31,8 @@ describe("a row of verl's schema", () => {
     expect(row).toMatchObject({ prompt: values.prompt, dataSource: "openai/gsm8k", ability: "math", index: 100 });
     expect(row.toolsKwargs).toEqual({ calc: { create_kwargs: { a: null } } });
     expect(row.agentName).toBe("tool_agent");
-    expect(verlFields(row)).toEqual({
-      ...values,
-      raw_prompt: values.prompt,
-      index: 100,
-      tools_kwargs: values.extra_info.tools_kwargs,
-      interaction_kwargs: {},
-    });
+    expect(row.source.values).toEqual(values);
+    expect(row.interactionKwargs).toEqual({});
   });
 
   test("needs a prompt only", () => {
@@ -163,10 +149,6 @@ describe("the length of a prompt", () => {
     const ids = encodePrompt(rows[1]!, bare, { maxPromptLength: 10, truncation: "error" });
     expect(bare.decode(ids)).toBe("abc");
   });
-});
-
-test("columns of a batch have one entry per row, null where a row has none", () => {
-  expect(collate([{ a: 1 }, { a: 2, b: "x" }])).toEqual({ a: [1, 2], b: [null, "x"] });
 });
 
 describe("prompts of files", () => {

@@ -14,8 +14,8 @@ import { Random } from "../util/random.ts";
 import { readRows } from "./files.ts";
 import { isObject } from "./json-files.ts";
 import { encodePromptTurn, promptOf, type Template, withoutNulls } from "./messages.ts";
-import { type Truncation, truncate } from "./padding.ts";
 import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
+import { type Truncation, truncate } from "./truncate.ts";
 
 /** One prompt to sample from, with what its reward needs. */
 export type RlRow = {
@@ -129,23 +129,6 @@ export function rlRow(row: Row, { promptKey = "prompt", rewardFnKey = "data_sour
     agentName: column("agent_name", OptionalText) ?? null,
     source: row,
   };
-}
-
-/** All columns of a row and what verl's dataset adds to them, by verl's names. */
-export function verlFields(row: RlRow): Record<string, unknown> {
-  return {
-    ...row.source.values,
-    raw_prompt: row.prompt,
-    index: row.index,
-    tools_kwargs: row.toolsKwargs,
-    interaction_kwargs: row.interactionKwargs,
-  };
-}
-
-/** Rows as columns; null where a row does not have a column. */
-export function collate(rows: readonly Readonly<Record<string, unknown>>[]): Record<string, unknown[]> {
-  const names = new Set(rows.flatMap((row) => Object.keys(row)));
-  return Object.fromEntries([...names].map((name) => [name, rows.map((row) => row[name] ?? null)]));
 }
 
 /** Leave out prompts whose templated length is over `maxPromptLength`, and those the chat template refuses. */

@@ -11,8 +11,8 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { isObject } from "./json-files.ts";
 import { chatOf, encodePromptTurn, promptOf, type Template, toolsOf } from "./messages.ts";
-import { type Truncation, truncate } from "./padding.ts";
 import { columnOf, describe, parseColumn, placeOf, type Row, rowError } from "./row.ts";
+import { type Truncation, truncate } from "./truncate.ts";
 
 /** One example: `lossMask` is 1 at the tokens to learn; `cut` is how many tokens `truncation` removed. */
 export type SftRow = { readonly ids: Int32Array; readonly lossMask: Uint8Array; readonly cut: number };

@@ -9,7 +9,7 @@ import type { JsonObject } from "./body.ts";
 import { RequestError } from "./request-error.ts";
 
 /** The maximum number of log-probs per position and of samples per prompt (OpenAI's limits). */
-export const maxLogprobs = 20;
+const maxLogprobs = 20;
 const maxSamples = 128;
 
 const whole = (least: number) => {

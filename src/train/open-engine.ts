@@ -20,7 +20,7 @@ import type { TrainContext } from "./context.ts";
  * The engine that a config names. TRAINYARD_PYTHON is the Python of Ray's workers, TRAINYARD_VLLM_PYTHON that of vLLM,
  * RAY_ADDRESS a cluster to join.
  */
-export async function openEngine(
+async function openEngine(
   config: EngineConfig,
   { env, signal }: Pick<TrainContext, "env" | "signal">,
   isReplacing = false,

@@ -2,7 +2,7 @@
 import type { GenerateConfig } from "../config/generate/schema.ts";
 import type { PpoConfig } from "../config/ppo/schema.ts";
 import type { Template } from "../data/messages.ts";
-import type { Truncation } from "../data/padding.ts";
+import type { Truncation } from "../data/truncate.ts";
 
 /** The options of `encodePrompt` and `encodeWithin`. */
 export type PromptOptions = Required<Template> & {

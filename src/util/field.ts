@@ -40,7 +40,7 @@ export type NoFields = Readonly<Record<never, never>>;
 /** The resolved config of a tree. */
 export type Resolved<T> = T extends Field<infer Out, unknown> ? Out : { readonly [K in keyof T]: Resolved<T[K]> };
 
-/** What a config file may say about a tree: any part of it. */
+/** What a config file may hold of a tree: any part of it. */
 export type Input<T> =
   T extends Field<unknown, infer In> ? In | Interpolation : { readonly [K in keyof T]?: Input<T[K]> };
 
@@ -171,7 +171,7 @@ export function nameOf(what: string, known: readonly string[]): Type<string> {
   return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };
 }
 
-/** A count, or -1 for what `meaning` says. */
+/** A count, or -1 with the meaning `meaning`. */
 export function countOr(meaning: string): Type<number> {
   const schema = z.int().refine((value) => value === -1 || value > 0);
   return { schema, expects: `a whole number of at least 1, or -1 for ${meaning}` };

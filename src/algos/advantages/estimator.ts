@@ -4,7 +4,7 @@
  * An advantage says how much better a token was than expected; the policy loss multiplies log-probs with it. Estimators
  * differ in what they expect: a critic's value, the other answers to the same prompt, the greedy answer. Results are 0
  * wherever the mask is 0, for returns as for advantages. `returns` are what a critic learns to predict; estimators
- * without one give what verl gives there, which may be the very rows of `advantages`.
+ * without one give what verl gives there, which may be the same rows as `advantages`.
  */
 import { UserError } from "../../util/errors.ts";
 import { bool, field, type NoFields, number, type Resolved, type Tree } from "../../util/field.ts";

@@ -2,10 +2,10 @@
  * Estimators that compare the total rewards of a group, the answers to one prompt: each row gets one number, its
  * credit, on all its unmasked tokens.
  *
- * A group of one has nothing to be compared with. Its credit is the reward itself (verl's choice), except that
+ * A group of one cannot be compared. Its credit is the reward itself (verl's choice), except that
  * rloo_vectorized gives 0 and grpo_passk refuses it. Returns are the advantages.
  *
- * Departures from verl. Groups are told apart by their name alone, where verl's grpo_vectorized makes integers of names
+ * Departures from verl. Groups differ by their name alone, where verl's grpo_vectorized makes integers of names
  * that look like numbers and so merges "1.2" and "1.9". A batch with a single unmasked token is not whitened where verl
  * raises. Equal rewards give exactly 0.
  */
@@ -122,8 +122,8 @@ export const reinforcePlusPlusBaseline = advantage({
 });
 
 /**
- * GDPO (arXiv:2601.05242): GRPO on each part of the reward by itself, their weighted sum, whitened over the tokens of
- * the batch; so no part drowns another. Without `gdpo_reward_keys` the whole reward is the only part.
+ * GDPO (arXiv:2601.05242): GRPO on each part of the reward separately, then their weighted sum, whitened over the tokens of
+ * the batch; so that no part outweighs another. Without `gdpo_reward_keys` the whole reward is the only part.
  */
 export const gdpo = advantage({
   name: "gdpo",

@@ -1,8 +1,8 @@
 /**
  * The advantage estimators by name: verl's, and what users register.
  *
- * What the registry hands out checks the shapes of its input first, and that all it needs is there. Nothing passes on a
- * NaN in silence: ours refuse what is not finite while they add it up, and a user's estimator has its result searched.
+ * What the registry returns first checks the shapes of its input, and that all it needs is there. No NaN is passed on:
+ * ours refuse what is not finite while they add it up, and the result of a user's estimator is checked.
  */
 import { UserError } from "../../util/errors.ts";
 import { mergeTrees, type NoFields, type Tree } from "../../util/field.ts";

@@ -70,7 +70,9 @@ export function rewardsToGo(rewards: Rows, mask: Rows, { gamma = 1, stopsAtMask 
  * with fewer than two unmasked tokens has no spread to go by and stays as it is. `into` may be `rows`.
  */
 export function whiten(rows: FloatRows, mask: Rows, into: FloatRows = zerosLike(rows)): FloatRows {
-  const { mean, scale } = whitening(rows, mask);
+  const moments = momentsOf(rows, mask);
+  const mean = moments?.mean ?? 0;
+  const scale = moments === null ? 1 : 1 / Math.sqrt(moments.variance + 1e-8); // verl's guard against equal values
   if (!Number.isFinite(mean) || !(scale > 0)) {
     throw new UserError(
       `Advantages with mean ${mean} cannot be whitened. Rewards must be finite, and not as far apart.`,
@@ -84,22 +86,22 @@ export function whiten(rows: FloatRows, mask: Rows, into: FloatRows = zerosLike(
 }
 
 /** Sums over distances from a value of the batch: with one of its own as origin, variance loses no digits that matter. */
-type Moments = { count: number; origin: number; sum: number; squares: number };
+type Sums = { count: number; origin: number; sum: number; squares: number };
 
-function whitening(rows: FloatRows, mask: Rows): { mean: number; scale: number } {
-  const moments: Moments = { count: 0, origin: 0, sum: 0, squares: 0 };
+/** The mean and the unbiased variance of the unmasked entries; null where there are fewer than two. */
+export function momentsOf(rows: FloatRows, mask: Rows): { readonly mean: number; readonly variance: number } | null {
+  const sums: Sums = { count: 0, origin: 0, sum: 0, squares: 0 };
   rows.forEach((row, i) => {
-    addTo(moments, row, mask[i]!);
+    addTo(sums, row, mask[i]!);
   });
-  const { count, origin, sum, squares } = moments;
-  if (count < 2) return { mean: 0, scale: 1 };
-  const variance = Math.max(squares - (sum * sum) / count, 0) / (count - 1);
-  return { mean: origin + sum / count, scale: 1 / Math.sqrt(variance + 1e-8) }; // verl's guard against equal values
+  const { count, origin, sum, squares } = sums;
+  if (count < 2) return null;
+  return { mean: origin + sum / count, variance: Math.max(squares - (sum * sum) / count, 0) / (count - 1) };
 }
 
 /** A function of one row, with sums in local variables: twice as fast as one loop over all rows. */
-function addTo(moments: Moments, row: Float64Array, counts: ArrayLike<number>): void {
-  let { count, origin, sum, squares } = moments;
+function addTo(sums: Sums, row: Float64Array, counts: ArrayLike<number>): void {
+  let { count, origin, sum, squares } = sums;
   for (let t = 0; t < row.length; t++) {
     if (counts[t] === 0) continue;
     if (count === 0) origin = row[t]!;
@@ -108,5 +110,5 @@ function addTo(moments: Moments, row: Float64Array, counts: ArrayLike<number>): 
     sum += distance;
     squares += distance * distance;
   }
-  Object.assign(moments, { count, origin, sum, squares });
+  Object.assign(sums, { count, origin, sum, squares });
 }

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { balanceMetrics, balanceWorkers, restoreOrder, workload } from "./balancing.ts";
+import { balanceMetrics, balanceWorkers, workload } from "./balancing.ts";
 
 const lengths = [512, 100, 300, 700, 50, 1200, 640, 90];
 const sorted = (rows: readonly number[]) => rows.toSorted((a, b) => a - b);
@@ -89,20 +89,4 @@ describe("balanceMetrics", () => {
   test("no workers have no metrics", () => {
     expect(balanceMetrics([], [])).toEqual({});
   });
-});
-
-test("restoreOrder undoes any dealing", () => {
-  fc.assert(
-    fc.property(fc.integer({ min: 1, max: 30 }), fc.integer({ min: 1, max: 5 }), (count, workers) => {
-      const parts = Array.from({ length: workers }, (_, w) =>
-        [...Array(count).keys()].filter((row) => (row * 7) % workers === w),
-      );
-      expect(
-        restoreOrder(
-          parts.flat().map((row) => `row ${row}`),
-          parts,
-        ),
-      ).toEqual([...Array(count).keys()].map((row) => `row ${row}`));
-    }),
-  );
 });

@@ -1,8 +1,8 @@
 /**
- * Which worker gets which sequences, so that all have like work; `token-budget.ts` then divides what one worker has.
+ * Which worker gets which sequences, so that all have about the same work.
  *
- * For engines with several workers that pack sequences without padding; how the embedded engine cuts padded blocks is
- * `data/balance.ts`. Everything depends on the lengths alone. Row numbers are positions in the list of lengths.
+ * How the sequences of one worker are cut into micro-batches is in `data/balance.ts`. Everything depends on the lengths
+ * alone. Row numbers are positions in the list of lengths.
  *
  * Departures from verl: rows that do not fill a mini-batch are refused, not dropped, and ordering a worker's rows leaves
  * them in their mini-batch. Rows of a group need not be contiguous. Statistics of rows that cannot be divided evenly
@@ -56,7 +56,7 @@ export function balanceWorkers(lengths: readonly number[], { workers, miniBatchS
   return all;
 }
 
-/** Tokens per worker if rows were dealt out as they come, and as they were; the names are `{prefix}/min` and so on. */
+/** Tokens per worker if rows were given out in order, and as they were given out; the names are `{prefix}/min` and so on. */
 export function balanceMetrics(lengths: readonly number[], parts: Parts, prefix = "global_seqlen"): Metrics {
   if (parts.length === 0) return {};
   const cut = (i: number) => Math.floor((i * lengths.length) / parts.length);
@@ -73,23 +73,12 @@ export function balanceMetrics(lengths: readonly number[], parts: Parts, prefix 
   };
 }
 
-/** What was computed part after part, in the order of the rows. */
-export function restoreOrder<T>(dealt: readonly T[], parts: Parts): T[] {
-  const order = parts.flat();
-  invariant(order.length === dealt.length, `${dealt.length} results are for ${order.length} rows`);
-  const restored = new Array<T>(dealt.length);
-  order.forEach((row, i) => {
-    restored[row] = dealt[i]!;
-  });
-  return restored;
-}
-
 /** Rows of each group, in the order of first appearance. */
 function membersOf(rows: readonly number[], groups: readonly string[]): number[][] {
   return [...groupRows(rows.map((row) => groups[row]!)).values()].map((members) => members.map((i) => rows[i]!));
 }
 
-/** Pipelines fill and drain on their first and last rows, which had better be short. */
+/** Pipelines fill and drain on their first and last rows, so these should be short. */
 function withSmallAtEnds(rows: number[], lengths: readonly number[]): number[] {
   rows.sort((a, b) => lengths[a]! - lengths[b]! || a - b);
   return [...rows.filter((_, i) => i % 2 === 0), ...rows.filter((_, i) => i % 2 === 1).reverse()];

@@ -1,4 +1,4 @@
-/** A binary heap: the item that comes before all others is always at hand. Order must be total for equal runs. */
+/** A binary heap: it always knows its first item. The order must be total, so that two runs are equal. */
 export class Heap<T> {
   readonly #items: T[] = [];
   readonly #isBefore: (a: T, b: T) => boolean;

@@ -2,9 +2,8 @@
  * Number partitioning: items of given weights into parts whose sums are as equal as possible.
  *
  * `karmarkarKarp` is the largest differencing method (Karmarkar & Karp, 1982) for any number of parts, with verl's order
- * among equals, so that parts are verl's to the index. `greedy` gives each item, in the order given, to the lightest
- * part. Both take n log n steps for any number of parts: a state of the differencing method holds only the sets that
- * are not empty, where verl's holds all k of them.
+ * among equals, so that parts are verl's to the index.It takes n log n steps for any number of parts: a state holds
+ * only the sets that are not empty, where verl's holds all k of them.
  */
 import { invariant, UserError } from "../../util/errors.ts";
 import { Heap } from "./heap.ts";
@@ -17,7 +16,7 @@ type Options = {
   readonly equalSize?: boolean;
 };
 
-/** Sets of items, the smallest at hand, and the largest of them; pairs of states are merged until one is left. */
+/** Sets of items, of which the smallest and the largest are known; pairs of states are merged until one is left. */
 type State = { readonly sets: Heap<number>; readonly largest: number; readonly spread: number };
 
 /**
@@ -78,25 +77,6 @@ function merged(all: ItemSets, a: State, b: State, parts: number): State {
   for (const set of rest) into.push(set);
   for (const set of moved) into.push(set);
   return stateOf(all, into, largest, parts);
-}
-
-/** Parts by giving each item to the part that is lightest so far; with `equalSize`, among those with the fewest items. */
-export function greedy(weights: ArrayLike<number>, parts: number, { equalSize = false }: Options = {}): Parts {
-  checkParts(weights, parts, equalSize);
-  type Part = { readonly items: number[]; sum: number; readonly index: number };
-  const lightest = new Heap<Part>((a, b) => {
-    if (equalSize && a.items.length !== b.items.length) return a.items.length < b.items.length;
-    return a.sum === b.sum ? a.index < b.index : a.sum < b.sum;
-  });
-  const all = Array.from({ length: parts }, (_, index): Part => ({ items: [], sum: 0, index }));
-  for (const part of all) lightest.push(part);
-  for (let item = 0; item < weights.length; item++) {
-    const part = lightest.pop();
-    part.items.push(item);
-    part.sum += weights[item]!;
-    lightest.push(part);
-  }
-  return all.map(({ items }) => items);
 }
 
 /** The total weight of each part. */

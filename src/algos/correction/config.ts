@@ -1,7 +1,7 @@
 /**
  * From the keys of `algorithm.rollout_correction` to a correction: names are looked up, bounds parsed, mistakes refused.
  *
- * Names of verl 0.7 and 0.9 do not overlap where they mean different things, so both work whatever `version` says, but
+ * Names of verl 0.7 and 0.9 do not overlap where they mean different things, so both work with any `version`, but
  * not in one list. Departures from verl: a lower bound above the upper one (which rejects everything in 0.7), weights
  * asked for with a null threshold (which gives none) and bounds that no option uses are refused.
  */
@@ -176,7 +176,7 @@ function parts(key: string, value: unknown): string[] {
 
 const keyText = (key: string) => `\`rollout_correction.${key}\``;
 
-/** `name` if it is one of `names`; otherwise say which are near. */
+/** `name` if it is one of `names`; otherwise an error with the nearest ones. */
 function oneOf<Name extends string>(names: readonly Name[], name: unknown, what: string): Name {
   const found = names.find((candidate) => candidate === name);
   if (found !== undefined) return found;

@@ -4,9 +4,9 @@
  * Importance weights, rejection, veto and the metrics `rollout_corr/*` put together, on plain rows of log-probs. In the
  * *decoupled* mode there are three policies: the trainer recomputes the old log-probs, the batch is corrected once for
  * train = old against rollout, and the policy loss goes from old to current. In *bypass* mode there are two: the
- * sampler's log-probs are the old ones, and the correction is computed anew in each update for train = current.
- * Formulas and presets: docs/rollout-correction.md. Departures from verl stand in importance.ts, rejection.ts,
- * off-policy-metrics.ts and correction-config.ts.
+ * sampler's log-probs are the old ones, and the correction is computed again in each update for train = current.
+ * Formulas and presets: docs/rollout-correction.md. Departures from verl are in the headers of importance.ts, rejection.ts,
+ * config.ts and metrics/off-policy-metrics.ts.
  */
 
 import type { Metrics } from "../metrics/metrics.ts";
@@ -49,7 +49,7 @@ export function correct(mismatch: Mismatch, correction: Correction): Corrected {
 
 /**
  * The correction inside an update in bypass mode, `trainingLogprobs` being the current ones. With `ppo_clip` there are
- * no weights to apply: the ratio of the loss is current / rollout already. They are logged all the same.
+ * no weights to apply: the ratio of the loss is current / rollout already. They are logged anyway.
  */
 export function correctUpdate(mismatch: Mismatch, correction: Correction): Corrected {
   const corrected = correct(mismatch, correction);

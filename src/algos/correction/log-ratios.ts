@@ -1,14 +1,14 @@
 /**
  * How far the policy that trains is from the policy that sampled: ln(train / rollout) of every token that counts.
  *
- * Tokens outside the response mask and rows without any are left out here, so nothing downstream can look at them:
- * values stand densely, row after row, and `rows` says where they came from. A statistic over tokens is then a plain
+ * Tokens outside the response mask and rows without any are left out here, so nothing later can look at them:
+ * values are packed, row after row, and `rows` is where they came from. A statistic over tokens is then a plain
  * one over `values`, a statistic over rows a plain one over what `overRows` gives.
  */
 import { invariant, UserError } from "../../util/errors.ts";
 import { checkFinite, checkRows, type Rows } from "../batch.ts";
 
-/** Log-probs of the same tokens under two policies; what stands where the mask is 0 does not matter. */
+/** Log-probs of the same tokens under two policies; values where the mask is 0 do not matter. */
 export type Mismatch = {
   /** Under the policy that trains: recomputed by the trainer (decoupled), or the current one (bypass). */
   readonly trainingLogprobs: Rows;

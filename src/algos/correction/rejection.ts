@@ -41,7 +41,7 @@ const k1: Divergence = (l) => 0 - l; // not -l, which is -0 where the policies a
 const k2: Divergence = (l) => (l * l) / 2;
 const k3: Divergence = (l) => Math.max(Math.exp(l) - 1 - l, 0); // below 0 by rounding only
 
-/** What a 0.9 option holds against its bounds: a divergence of each token, or of the tokens of each row together. */
+/** What a 0.9 option compares with its bounds: a divergence of each token, or of the tokens of each row together. */
 type Criterion = { readonly divergence: Divergence; readonly reduction: Reduction | null };
 
 /** verl 0.9's options. */

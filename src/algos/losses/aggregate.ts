@@ -71,7 +71,7 @@ const modes: Readonly<Record<AggregateMode, Aggregate>> = {
 
 export const aggregateModes: readonly string[] = Object.keys(modes);
 
-/** One number from per-token losses [batch, time]; what stands where the mask is 0 does not matter. */
+/** One number from per-token losses [batch, time]; values where the mask is 0 do not matter. */
 export function aggregate(x: Node, tensors: LossTensors, options: AggregateOptions): Node {
   const mode = modes[options.loss_agg_mode];
   if (mode === undefined) throw unknownName("`loss_agg_mode`", options.loss_agg_mode, aggregateModes);
@@ -99,7 +99,7 @@ export function rowMeans(x: Node, mask: Node): Node {
   return o.div(o.sum(masked(x, mask), [1], true), o.maximum(lengths, 1));
 }
 
-/** The sum of what stands in each row, as a mean over the rows of the batch that have a counted token. */
+/** The sum over each row, as a mean over the rows of the batch that have a counted token. */
 export function meanOfRows(x: Node, tensors: LossTensors): Node {
   return o.div(o.sum(x), countOf(tensors, "batch_rows"));
 }

@@ -28,7 +28,7 @@ export type PreferenceResult = {
   readonly rejectedWeights: Float64Array;
 };
 
-export const preferenceMetrics = ["loss", "accuracy", "margin", "chosen_score", "rejected_score"] as const;
+const preferenceMetrics = ["loss", "accuracy", "margin", "chosen_score", "rejected_score"] as const;
 
 /** Loss, metrics and derivatives of at least one pair. */
 export function bradleyTerry({ chosen, rejected, margins }: PairScores): PreferenceResult {

@@ -53,7 +53,7 @@ export type LossTerm = {
   build(tensors: LossTensors): LossParts;
 };
 
-/** The loss that is the weighted sum of some terms; `key` must say all that decides how they are built. */
+/** The loss that is the weighted sum of some terms; `key` must differ wherever they are built differently. */
 export function combineTerms(name: string, key: string, terms: readonly LossTerm[]): TokenLoss {
   invariant(terms.length > 0, `the loss ${name} has no term`);
   return {

@@ -1,6 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { best, bootstrap, majority, passAtK, worst } from "./bootstrap.ts";
+import { best, drawSamples, estimate, majority, passAtK, type Reduce, worst } from "./bootstrap.ts";
+
+const bootstrap = (count: number, size: number, reduces: readonly Reduce[]) => {
+  const samples = drawSamples(count, size);
+  return reduces.map((reduce) => estimate(samples.map(reduce)));
+};
 
 const all = (values: readonly unknown[]) => Uint32Array.from(values.keys());
 
@@ -18,8 +23,8 @@ describe("bootstrap", () => {
   });
 
   test("of equal answers has no spread", () => {
-    const [estimate] = bootstrap(3, 3, [best([0.5, 0.5, 0.5])]);
-    expect(estimate).toEqual({ mean: 0.5, std: 0 });
+    const [one] = bootstrap(3, 3, [best([0.5, 0.5, 0.5])]);
+    expect(one).toEqual({ mean: 0.5, std: 0 });
   });
 
   test("of nothing is refused", () => {

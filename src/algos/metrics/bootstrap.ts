@@ -1,7 +1,7 @@
 /**
  * Estimates from n answers to one prompt: what the best, the worst or the majority of k of them would be.
  *
- * `bootstrap` draws k of the n answers with replacement, a thousand times, from the very numbers numpy's legacy
+ * `drawSamples` draws k of the n answers with replacement, a thousand times, from the very numbers numpy's legacy
  * generator gives verl. Drawing with replacement makes the best of n low: with one correct answer of four, best@4 is
  * 0.68 though one of the four is always correct. `passAtK` is the estimate without that bias, for answers that are
  * right or wrong (arXiv:2107.03374).
@@ -15,17 +15,6 @@ export type Reduce = (drawn: Uint32Array) => number;
 export type Estimate = { readonly mean: number; readonly std: number };
 
 export type BootstrapOptions = { readonly draws?: number; readonly seed?: number };
-
-/** What each of `reduces` gives when `size` of `count` answers are drawn. */
-export function bootstrap(
-  count: number,
-  size: number,
-  reduces: readonly Reduce[],
-  { draws = 1000, seed = 42 }: BootstrapOptions = {},
-): Estimate[] {
-  const samples = drawSamples(count, size, { draws, seed });
-  return reduces.map((reduce) => estimate(samples.map(reduce)));
-}
 
 /** The samples of a bootstrap: they depend on the numbers alone, so that they can be kept for prompts of like size. */
 export function drawSamples(

@@ -5,7 +5,7 @@
  * A response's length counts every token of it, those of tools too; an episode of length 0 was aborted and has no score.
  * Lengths and limits are given, not taken from the width of a padded row, so that padding changes nothing.
  * Departure: where verl 0.7 raises and 0.9 gives NaN (all episodes aborted, no token counted, one token for a
- * variance), the metric is absent; `response/aborted_ratio` tells.
+ * variance), the metric is absent; `response/aborted_ratio` shows it.
  */
 import { UserError } from "../../util/errors.ts";
 import { totals } from "../advantages/token-rows.ts";

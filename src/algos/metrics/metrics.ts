@@ -1,6 +1,6 @@
 /**
- * What metrics are: numbers by verl's names, and how several of one name become one. What each means stands in
- * `metric-table.ts`.
+ * What metrics are: numbers by verl's names, and how several of one name become one. What each means is in
+ * `table.ts`.
  *
  * One rule holds wherever metrics are made: a statistic of nothing (no episode, no token) is absent. It is never NaN,
  * as in verl, nor a 0 that could be taken for a measurement.

@@ -1,24 +1,16 @@
 /**
  * What the metric table is for: finding what a name means, and the page docs/metrics.md, which `node scripts/docs.ts`
- * writes. Nothing is written here that the table does not say.
+ * writes. All of its text is in the table.
  */
-import { type MetricRow, metricTable } from "./table.ts";
+import { metricTable } from "./table.ts";
+import type { MetricRow } from "./table-row.ts";
 
-/** The row that tells about a metric, or null for a name that no row covers. */
+/** The row that describes a metric, or null for a name that no row covers. */
 export function findMetric(name: string): MetricRow | null {
   return matchers.find(({ pattern }) => pattern.test(name))?.row ?? null;
 }
 
 const matchers = metricTable.flatMap(({ rows }) => rows.map((row) => ({ row, pattern: patternOf(row.name) })));
-
-/** All names of a pattern; what can be anything stays as it is. */
-export function namesOf(pattern: string): string[] {
-  const [start = "", choices, ...rest] = pattern.split(/\{([^}]*,[^}]*)\}/);
-  if (choices === undefined) return [start];
-  // A split with two groups left gives text, choices, text, choices, text: put the rest together again.
-  const after = rest.map((part, i) => (i % 2 === 1 ? `{${part}}` : part)).join("");
-  return choices.split(",").flatMap((choice) => namesOf(after).map((end) => start + choice + end));
-}
 
 /** The page. */
 export function metricReference(): string {

@@ -1,8 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { namesOf } from "../../../test/metric-names.ts";
 import { balanceMetrics } from "../balancing/balancing.ts";
 import { dataMetrics } from "./data-metrics.ts";
-import { findMetric, metricReference, namesOf, patternOf } from "./reference.ts";
+import { findMetric, metricReference, patternOf } from "./reference.ts";
 import { samplerAgreement } from "./sampler-agreement.ts";
 import { metricTable } from "./table.ts";
 import { throughputMetrics, timingMetrics } from "./timing-metrics.ts";

@@ -23,7 +23,7 @@ import {
 } from "./bootstrap.ts";
 import { type Metrics, meanOf, summary } from "./metrics.ts";
 
-/** What a scorer may say about an answer. */
+/** What a scorer may return for an answer. */
 export type Info = number | boolean | string | null;
 
 /** One entry per answer in every list. */
@@ -134,7 +134,7 @@ function sizesUpTo(n: number): number[] {
   return [...sizes, n];
 }
 
-/** verl seeds every bootstrap anew, so that the draws for like numbers are the same: they are made once. */
+/** verl seeds every bootstrap again, so the draws for the same numbers are the same: they are made once. */
 function sampler(options: BootstrapOptions): SamplesOf {
   const kept = new Map<string, readonly Uint32Array[]>();
   return (count, size) => {

@@ -22,7 +22,7 @@ export type GroupFilter = {
 export const filterGroupsFields = {
   enable: field(bool, false, "Drop groups whose responses all score alike and sample others in their place."),
   metric: field(nullable(name), null, "Reward column that is compared, such as acc; null for the score itself."),
-  max_num_gen_batches: field(int(0), 0, "Stop after so many rounds of sampling for one step; 0 for no limit."),
+  max_num_gen_batches: field(int(0), 0, "Stop after this many rounds of sampling for one step; 0 for no limit."),
 };
 
 /** Keep the groups whose responses do not all score alike. */

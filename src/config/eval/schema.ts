@@ -75,7 +75,7 @@ const fields = {
 /** The resolved config of an evaluation. */
 export type EvalConfig = Resolved<typeof fields>;
 
-/** What a config file may say about one. */
+/** What a config file may hold for one. */
 export type EvalInput = Input<typeof fields>;
 
 const inert: Readonly<Record<string, Inert>> = {
@@ -88,7 +88,7 @@ const inert: Readonly<Record<string, Inert>> = {
 
 const refused: Readonly<Record<string, Refused>> = {
   "data.last_user_msg_template": {
-    because: "Responses are scored as they stand in the file. Leave the key out.",
+    because: "Responses are scored as they are in the file. Leave the key out.",
     allowed: [null],
   },
 };

@@ -121,7 +121,7 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ["data.path=null", /`data\.path` names no file/],
     ["rollout.temperature=0", /`data\.n_samples` is 5, and `rollout\.temperature` is 0: .*Set data\.n_samples=1/],
     ["rollout.do_sample=false", /`rollout\.do_sample` is false: all responses/],
-    ["rollout.n=4", /`rollout\.n` is 4 .* `data\.n_samples` says how many/],
+    ["rollout.n=4", /`rollout\.n` is 4 .* `data\.n_samples` is how many/],
     ["rollout.max_model_len=100", /leaves no room for a response behind a prompt of `rollout\.prompt_length`=1536/],
     ["rollout.top_p=1.5", /`rollout\.top_p` is 1\.5 .* a number above 0 and at most 1/],
     ["rollout.temperture=1", /Nearest: `rollout\.temperature`/],

@@ -4,7 +4,7 @@
  *
  * Defaults are verl's, letter for letter, except: `model.path`, `data.path` and `data.output_path` must be given, and
  * `trainer.device` starts as cpu. `rollout.base_url`, `rollout.endpoint`, `rollout.seed` and `trainer.threads` are ours,
- * and so is `data.truncation`: verl cuts prompts in silence. Keys under `actor_rollout_ref.`, and `rollout.base_url`,
+ * and so is `data.truncation`: verl cuts prompts without a message. Keys under `actor_rollout_ref.`, and `rollout.base_url`,
  * select the defaults of main_generation_server.
  */
 import { extname } from "node:path";
@@ -57,7 +57,7 @@ const rollout = {
   top_k: field(
     { ...int(-1), expects: "a whole number of at least 1, or 0 or -1 for all" },
     50,
-    "Draw from so many of the likeliest tokens.",
+    "Draw from this many of the likeliest tokens.",
   ),
   top_p: field(
     { schema: z.number().gt(0).max(1), expects: "a number above 0 and at most 1" },
@@ -95,7 +95,7 @@ const fields = { data, model, rollout, trainer };
 /** The resolved config of a generation. */
 export type GenerateConfig = Resolved<typeof fields>;
 
-/** What a config file may say about one. */
+/** What a config file may hold for one. */
 export type GenerateInput = Input<typeof fields>;
 
 const serverDefaults = {
@@ -134,7 +134,7 @@ function finish(config: GenerateConfig, given: ReadonlySet<string>): { config: G
   const { data, rollout } = config;
   if (![".parquet", ".jsonl", ".ndjson"].includes(extname(data.output_path))) {
     throw new UserError(
-      `\`data.output_path\` is ${data.output_path}. Its extension says the format: end it in .parquet or .jsonl.`,
+      `\`data.output_path\` is ${data.output_path}. Its extension is the format: end it in .parquet or .jsonl.`,
     );
   }
   if (data.path.length === 0) throw new UserError("`data.path` names no file. Give the file with the prompts.");
@@ -173,16 +173,16 @@ const engineKeys = [
 /** Keys that were given and mean nothing beside the others. */
 function unused({ rollout }: GenerateConfig, given: ReadonlySet<string>): string[] {
   const listed = (keys: readonly string[]) => keys.filter((key) => given.has(key)).map((key) => `\`${key}\``);
-  const say = (keys: readonly string[], why: string) => {
+  const noEffect = (keys: readonly string[], why: string) => {
     const found = listed(keys);
     return found.length === 0 ? [] : [`${found.join(", ")} ${found.length === 1 ? "has" : "have"} no effect: ${why}.`];
   };
   if (rollout.base_url.length === 0)
-    return say(["rollout.endpoint"], "`rollout.base_url` names no server, so the model runs in this process");
+    return noEffect(["rollout.endpoint"], "`rollout.base_url` names no server, so the model runs in this process");
   return [
-    ...say(engineKeys, "the server at `rollout.base_url` decides that"),
+    ...noEffect(engineKeys, "the server at `rollout.base_url` decides that"),
     ...(rollout.endpoint === "chat"
-      ? say(localKeys, "the server templates the messages (`rollout.endpoint`=chat)")
+      ? noEffect(localKeys, "the server templates the messages (`rollout.endpoint`=chat)")
       : []),
   ];
 }

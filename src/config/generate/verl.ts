@@ -212,7 +212,7 @@ function refusedBoth(group: string, keys: Readonly<Record<string, Refused>>): Re
 
 /** Keys that ask for something this version does not do. */
 export const generateRefused: Readonly<Record<string, Refused>> = {
-  "rollout.n": { because: "`data.n_samples` says how many responses a prompt gets. Set that instead.", allowed: [1] },
+  "rollout.n": { because: "`data.n_samples` is how many responses a prompt gets. Set that instead.", allowed: [1] },
   ...refusedBoth("model", {
     external_lib: noPython,
     hf_config_path: { because: "config.json is read from `model.path`. Put it there.", allowed: [null] },

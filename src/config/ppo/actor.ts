@@ -2,7 +2,7 @@
  * The keys of `actor_rollout_ref.model`, `.actor` and `.ref`: the policy, how it is updated, and its reference.
  *
  * Defaults are verl's (its dp_actor and dp_ref), except: the model must be named; `clip_ratio_low` and `_high` follow
- * `clip_ratio`, which in verl has no effect by itself; without any micro-batch size, passes are filled by tokens, where
+ * `clip_ratio`, which in verl has no effect alone; without any micro-batch size, passes are filled by tokens, where
  * verl stops. Losses declare their own keys (`algos/losses/`). `recompute_old_log_prob` is ours.
  */
 import { aggregateFields } from "../../algos/losses/aggregate.ts";
@@ -66,7 +66,7 @@ export const actor = {
   recompute_old_log_prob: field(
     bool,
     false,
-    "Compute log-probs before an update anew even where the sampler's equal the trainer's.",
+    "Compute log-probs again before an update even where the sampler's equal the trainer's.",
   ),
   optim: optimOf(1e-6),
 };

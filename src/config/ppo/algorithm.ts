@@ -25,9 +25,5 @@ export const algorithm = {
   ...pfPpoFields,
   filter_groups: filterGroupsFields,
   rollout_correction: correctionFields,
-  version: field(
-    choice("0.9", "0.7"),
-    "0.9",
-    "Whose formulas where verl's releases differ; 0.9 mended defects of 0.7.",
-  ),
+  version: field(choice("0.9", "0.7"), "0.9", "Whose formulas where verl's releases differ; 0.9 fixed defects of 0.7."),
 };

@@ -76,7 +76,7 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ["reward_model.enable=true", /`reward_model\.enable` is true, and `reward_model\.model\.path` is missing/],
     [
       "reward_model.enable=true reward_model.model.path=rm custom_reward_function.path=a.ts",
-      /both say what scores a response/,
+      /both choose what scores a response/,
     ],
     ["reward_model.judge.url=http://a reward_model.judge.model=j", /`reward_model\.judge\.template` is missing/],
     ["reward_model.reward_manager=dapoo", /`reward_model\.reward_manager` is "dapoo".*"dapo"/],

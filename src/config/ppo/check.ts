@@ -1,6 +1,6 @@
 /**
  * Rules between the keys of `trainyard ppo`, as verl's validate_config has them and where it would fail later: each a
- * `UserError` that names the keys with their values and says what to set.
+ * `UserError` that names the keys with their values and how to mend it.
  */
 
 import { findAdvantage } from "../../algos/advantages/registry.ts";
@@ -129,7 +129,7 @@ function checkAlgorithm(config: PpoConfig): void {
   if (mode === "bypass_mode" && !correction.isBypass) {
     throw new UserError(
       "`actor_rollout_ref.actor.policy_loss.loss_mode` is bypass_mode, and `algorithm.rollout_correction.bypass_mode` is false. " +
-        "Set the latter, which picks the loss by itself.",
+        "Set the latter, which chooses the loss.",
     );
   }
   if (correction.isBypass && all.actor.recompute_old_log_prob) {

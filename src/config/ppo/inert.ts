@@ -1,7 +1,7 @@
 /**
  * Keys of verl's PPO tree that have no effect on the embedded engine, with what happens instead.
  *
- * A key covers all keys below it. Values under `same` ask for what happens anyway, so that nothing need be said. What would
+ * A key covers all keys below it. Values under `same` ask for what happens anyway, so that there is no notice. What would
  * change the result of a run is not here but in `ppo-refused.ts`.
  */
 import type { Inert } from "../schema.ts";
@@ -24,7 +24,7 @@ const model = "actor_rollout_ref.model";
 const models = [model, "critic.model", "reward_model.model"];
 const parts = [actor, ref, "critic", "reward_model"];
 
-/** Values that say "not here": off, none, one device. */
+/** Values that switch a thing off: off, none, one device. */
 const off: readonly unknown[] = [false, null, 0, 1, -1, {}, [], ""];
 
 /** Where verl's training engines keep their settings. */
@@ -99,7 +99,7 @@ const training: Readonly<Record<string, Inert>> = {
     use_remove_padding: [],
     load_weight: [],
   }),
-  ...without("`actor_rollout_ref.rollout.n` says it", [actor, ref, "critic"], { rollout_n: [] }),
+  ...without("`actor_rollout_ref.rollout.n` sets it", [actor, ref, "critic"], { rollout_n: [] }),
   ...without("the prompt of a group is shared where that is faster", [actor], { use_prefix_grouper: off }),
   ...without("models read text only", [actor], { freeze_vision_tower: off }),
   ...without("no model is quantized", [actor], { qat: off }),
@@ -191,7 +191,7 @@ const sampling: Readonly<Record<string, Inert>> = {
   ...without("an episode is one prompt and one response", [rollout], { multi_turn: [...off, "disable"] }),
   ...without("no model predicts several tokens at once", [rollout], { mtp: off }),
   ...without("`trainer.rollout_data_dir` keeps the responses", [rollout], { trace: off }),
-  ...without("every step samples anew", [rollout], { skip_dump_dir: [] }),
+  ...without("every step samples again", [rollout], { skip_dump_dir: [] }),
 };
 
 const rewards: Readonly<Record<string, Inert>> = {

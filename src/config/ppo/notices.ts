@@ -6,7 +6,7 @@ import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import type { PpoConfig } from "./tree.ts";
 
-/** Keys that have no effect while `because` says something; a key that ends in a dot stands for all below it. */
+/** Keys that have no effect while `because` gives a reason; a key that ends in a dot stands for all below it. */
 type Unused = { readonly keys: readonly string[]; because(config: PpoConfig): string | null };
 
 const actor = "actor_rollout_ref.actor";
@@ -143,12 +143,12 @@ export function ppoNotices(config: PpoConfig, given: ReadonlySet<string>): strin
 }
 
 function unused(config: PpoConfig, given: ReadonlySet<string>): string[] {
-  const told = new Set<string>();
+  const named = new Set<string>();
   return [...others, ...ownKeys(config), ...passes].flatMap(({ keys, because }) => {
     const why = because(config);
-    const found = [...given].filter((key) => !told.has(key) && keys.some((it) => covers(it, key)));
+    const found = [...given].filter((key) => !named.has(key) && keys.some((it) => covers(it, key)));
     if (why === null || found.length === 0) return [];
-    for (const key of found) told.add(key);
+    for (const key of found) named.add(key);
     return [`${found.map((key) => `\`${key}\``).join(", ")} ${found.length === 1 ? "has" : "have"} no effect: ${why}.`];
   });
 }
@@ -179,39 +179,39 @@ function remarks(config: PpoConfig, given: ReadonlySet<string>): string[] {
   const { actor_rollout_ref: all, algorithm, critic } = config;
   const name = algorithm.adv_estimator;
   const { hasCritic, needs } = findAdvantage(name);
-  const told: string[] = [];
+  const notes: string[] = [];
   if (needs.includes("groups") && all.rollout.n === 1) {
-    told.push(
+    notes.push(
       `\`algorithm.adv_estimator\`=${name} compares the responses to one prompt, and \`${rollout}.n\` is 1: each is compared with nothing. Groups of 4 to 16 are usual.`,
     );
   }
   if (all.actor.use_kl_loss && algorithm.use_kl_in_reward) {
-    told.push(
+    notes.push(
       `The KL to the reference counts twice: in the reward (\`algorithm.use_kl_in_reward\`) and in the loss (\`${actor}.use_kl_loss\`).`,
     );
   }
   if (critic.enable && !hasCritic) {
-    told.push(
+    notes.push(
       `A critic is trained (\`critic.enable\`), and \`algorithm.adv_estimator\`=${name} does not use its values.`,
     );
   }
   if (roundsCoarsely(config) && !algorithm.rollout_correction.bypass_mode) {
-    told.push(
-      `Old log-probs are computed anew in every step: with \`${actor}.fsdp_config.dtype\`=bfloat16 sampling and training round differently.`,
+    notes.push(
+      `Old log-probs are computed again in every step: with \`${actor}.fsdp_config.dtype\`=bfloat16 sampling and training round differently.`,
     );
   }
   if (config.trainer.engine === "ray" && all.actor.ulysses_sequence_parallel_size > 1) {
-    told.push(
-      `No sequence is divided among workers: \`${actor}.ulysses_sequence_parallel_size\`=${all.actor.ulysses_sequence_parallel_size} makes each worker's passes so many times longer.`,
+    notes.push(
+      `No sequence is divided among workers: \`${actor}.ulysses_sequence_parallel_size\`=${all.actor.ulysses_sequence_parallel_size} makes each worker's passes that many times longer.`,
     );
   }
   const { loss_mode: mode } = all.actor.policy_loss;
   if (algorithm.rollout_correction.bypass_mode && given.has(`${actor}.policy_loss.loss_mode`)) {
-    told.push(
+    notes.push(
       mode === "bypass_mode"
         ? `\`algorithm.rollout_correction.bypass_mode\` is true, so the policy loss is that of \`rollout_correction.loss_type\`=${algorithm.rollout_correction.loss_type}, whatever \`policy_loss.loss_mode\` says.`
         : `\`${actor}.policy_loss.loss_mode\`=${mode} takes the sampler's log-probs as the old ones (\`algorithm.rollout_correction.bypass_mode\`), as in verl 0.9; \`rollout_correction.loss_type\` is not used.`,
     );
   }
-  return told;
+  return notes;
 }

@@ -16,7 +16,7 @@ function below(branches: readonly string[], keys: Readonly<Record<string, Refuse
   );
 }
 
-/** What supervised fine-tuning says about its own branch. */
+/** What supervised fine-tuning refuses below its own branch. */
 function fromSft(branch: string): Record<string, Refused> {
   const own = Object.entries(sftRefused).filter(([key]) => key.startsWith(`${branch}.`));
   return Object.fromEntries(own.map(([key, refused]) => [key.slice(branch.length + 1), refused]));
@@ -67,7 +67,7 @@ export const ppoRefused: Readonly<Record<string, Refused>> = {
     "agent.default_agent_loop": { because: oneTurn, allowed: ["single_turn_agent", null] },
     "agent.agent_loop_config_path": { because: oneTurn, allowed: none },
     enable_rollout_routing_replay: { because: noReplay, allowed: [false] },
-    skip_rollout: { because: "Every step samples anew. Leave the key out.", allowed: [false] },
+    skip_rollout: { because: "Every step samples again. Leave the key out.", allowed: [false] },
   }),
   ...below(["data"], {
     tool_config_path: {
@@ -124,7 +124,7 @@ export const ppoRefused: Readonly<Record<string, Refused>> = {
     allowed: [false],
   },
   ...below(["skip.rollout", "skip.rollout_tq", "skip.async_rollout"], {
-    enable: { because: "Every step samples anew. Leave the key out.", allowed: [false] },
+    enable: { because: "Every step samples again. Leave the key out.", allowed: [false] },
   }),
 };
 

@@ -2,7 +2,7 @@
  * The keys of `actor_rollout_ref.rollout`: how responses are sampled, in training and in validation.
  *
  * Defaults are verl's, except that a temperature given for validation switches sampling on there, as verl's agent loop
- * does whatever `do_sample` says. `base_url` and `seed` are ours (0.9 has a `seed` too). The sampler is the model that is
+ * does with any `do_sample`. `base_url` and `seed` are ours (0.9 has a `seed` too). The sampler is the model that is
  * trained; which engine verl would sample with (`rollout.name`) has a meaning on Ray only (`ray.ts`).
  */
 import { bool, field, int, names, nullable, number } from "../../util/field.ts";
@@ -17,14 +17,14 @@ const val_kwargs = {
     "Draw tokens in validation; false takes the likeliest. True once val_kwargs.temperature is given.",
   ),
   temperature: field(number(0), 0, "Temperature in validation."),
-  top_k: field(topK, -1, "Draw from so many of the likeliest tokens in validation."),
+  top_k: field(topK, -1, "Draw from this many of the likeliest tokens in validation."),
   top_p: field(topP, 1.0, "Draw from the likeliest tokens with this probability in validation."),
 };
 
 export const rollout = {
   n: field(int(1), 1, "Responses per prompt: the size of a group."),
   temperature: field(number(0), 1.0, "Temperature of sampling."),
-  top_k: field(topK, -1, "Draw from so many of the likeliest tokens."),
+  top_k: field(topK, -1, "Draw from this many of the likeliest tokens."),
   top_p: field(topP, 1, "Draw from the likeliest tokens that together have this probability."),
   do_sample: field(bool, true, "Draw tokens; training needs it."),
   ignore_eos: field(bool, false, "Go on past the model's end-of-sequence token."),

@@ -93,7 +93,7 @@ function finish(values: PpoValues, given: ReadonlySet<string>): { config: PpoCon
   checkRay(config);
   const kept = { max_actor_ckpt_to_keep: ofActor ?? ofCritic, max_critic_ckpt_to_keep: ofCritic ?? ofActor };
   const fields = allKeys();
-  const set = new Set([...given].filter((key) => saysSomething(fields.get(key), key, config)));
+  const set = new Set([...given].filter((key) => isChanged(fields.get(key), key, config)));
   return {
     config: { ...(roundsCoarsely(config) ? withOldLogprobs(config) : config), trainer: { ...config.trainer, ...kept } },
     notices: [...notices, ...actorRates.notices, ...(hasValues ? criticRates.notices : []), ...ppoNotices(config, set)],
@@ -105,7 +105,7 @@ function withOldLogprobs({ actor_rollout_ref: all, ...config }: PpoConfig): PpoC
 }
 
 /** Whether a key is one of ours and holds something else than its default. */
-function saysSomething(field: Field<unknown, unknown> | undefined, key: string, config: PpoConfig): boolean {
+function isChanged(field: Field<unknown, unknown> | undefined, key: string, config: PpoConfig): boolean {
   const value = key.split(".").reduce<unknown>((inner, part) => (isDict(inner) ? own(inner, part) : undefined), config);
   return field !== undefined && !isDeepStrictEqual(value, field.default);
 }
@@ -181,7 +181,7 @@ function criticWithOneSize(critic: PpoValues["critic"]): PpoValues["critic"] {
       critic.ppo_micro_batch_size,
       critic.ppo_micro_batch_size_per_gpu,
     ),
-    // The older key follows the training passes by default, so that it says nothing once the newer one is given.
+    // The older key follows the training passes by default, so that it has no effect once the newer one is given.
     forward_micro_batch_size_per_gpu: critic.forward_micro_batch_size_per_gpu ?? critic.forward_micro_batch_size,
   };
 }

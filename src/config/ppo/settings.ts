@@ -114,7 +114,7 @@ export type PassSettings = {
   readonly key: string;
 };
 
-/** What the config says about each kind of pass. */
+/** The settings of each kind of pass. */
 export function passSettings(config: PpoConfig): Readonly<Record<Pass, PassSettings>> {
   const { actor_rollout_ref: all, critic, reward_model: model } = config;
   const logProbs = (part: "rollout" | "ref", parallel: number): PassSettings => ({
@@ -194,7 +194,7 @@ export function rewardWay(config: PpoConfig): RewardWay {
     const hint = isGenerative
       ? " A function that asks a model, as verl's generative reward models do, calls the address of a server: leave reward_model.enable out."
       : "";
-    throw new UserError(`${listed} both say what scores a response. Keep one of them.${hint}`);
+    throw new UserError(`${listed} both choose what scores a response. Keep one of them.${hint}`);
   }
   return set[0]?.way ?? { kind: "builtin" };
 }

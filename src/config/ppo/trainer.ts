@@ -29,7 +29,7 @@ export const trainer = {
   max_skipped_updates: field(
     int(0),
     10,
-    "Stop when so many updates in a row had a gradient that is not finite; 0 for at the first.",
+    "Stop when this many updates in a row had a gradient that is not finite; 0 stops at the first.",
   ),
   best_metric: field(
     nullable(name),

@@ -1,4 +1,4 @@
-/** All keys of `trainyard ppo` in one tree, with the types of what is read from it and of what a config file may say. */
+/** All keys of `trainyard ppo` in one tree, with the types of the resolved config and of a config file. */
 import type { CustomReward } from "../../rewards/reward.ts";
 import type { Input, Resolved } from "../../util/field.ts";
 import type { Further, rayPpo } from "../ray/ray.ts";
@@ -24,7 +24,7 @@ export const ppoFields = {
 
 /** Values of the keys that registered algorithms bring, below their names. */
 export type OwnValues = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-/** Where they stand in the tree. */
+/** Where they are in the tree. */
 type OwnBranches<Own> = {
   readonly algorithm: { readonly own?: Own };
   readonly actor_rollout_ref: { readonly actor: { readonly policy_loss: { readonly own?: Own } } };
@@ -35,7 +35,7 @@ export type PpoValues = Resolved<typeof ppoFields> & OwnBranches<OwnValues>;
 
 /**
  * The resolved config of a reinforcement-learning run. Beyond the values themselves: `critic.enable` is decided, older
- * spellings of micro-batch sizes have moved to `_per_gpu`, `rollout_correction` holds what its preset says, and in
+ * spellings of micro-batch sizes have moved to `_per_gpu`, `rollout_correction` holds the keys of its preset, and in
  * bypass mode the policy loss is `bypass_mode` unless another than PPO's was chosen.
  */
 export type PpoConfig = Omit<PpoValues, "critic"> & {
@@ -48,7 +48,7 @@ type OwnInput = {
   readonly actor_rollout_ref?: { readonly actor?: { readonly policy_loss?: { readonly own?: OwnValues } } };
 };
 
-/** What a config file may say about such a run; a reward function may stand there as it is. */
+/** What a config file may hold for such a run; a reward function may be there itself. */
 export type PpoInput = Omit<Parts, "custom_reward_function"> & {
   readonly custom_reward_function?: CustomReward | NonNullable<Parts["custom_reward_function"]>;
 };

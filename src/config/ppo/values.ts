@@ -1,7 +1,7 @@
 /**
  * Kinds of values that only the keys of `trainyard ppo` take.
  *
- * verl's configs say "not set" in more than one way (`null` for a default, `False` for never); what is read here is one.
+ * verl's configs have several values for "not set" (`null` for a default, `False` for never); they are read as one.
  */
 import { z } from "zod";
 import type { CustomReward } from "../../rewards/reward.ts";
@@ -33,7 +33,7 @@ export class FunctionInFile {
   }
 }
 
-/** A reward function as a value: at hand, or in the config file that every reward process can load. */
+/** A reward function as a value: the function itself, or the config file that every reward process can load. */
 export type GivenReward = Extract<Scorer, { kind: "function" | "config" }>;
 
 /** The reward function itself, in a TypeScript config. */

@@ -123,7 +123,7 @@ describe("keys of Ray", () => {
   test("in bfloat16 the sampler's log-probs are not taken for the trainer's", () => {
     const { config, notices } = rl(onRay, `${fsdp}.dtype=bfloat16`);
     expect(config.actor_rollout_ref.actor.recompute_old_log_prob).toBe(true);
-    expect(notices.join()).toMatch(/computed anew in every step/);
+    expect(notices.join()).toMatch(/computed again in every step/);
     expect(rl(onRay).config.actor_rollout_ref.actor.recompute_old_log_prob).toBe(false);
   });
 });

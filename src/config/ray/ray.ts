@@ -4,7 +4,7 @@
  *
  * Defaults are verl's, except: one worker per node where verl has 8, and passes in float32 where verl computes in
  * bfloat16, so that a run has the numbers of the embedded engine. `trainer.max_restarts` is ours. With another engine a
- * config does not hold these keys at all; what is said about them then stands in `ppo-inert.ts` and `sft-verl.ts`.
+ * config does not hold these keys at all; the messages about them are then in `ppo/inert.ts` and `sft/verl.ts`.
  */
 import { z } from "zod";
 import type { ServerSpec, Sharding } from "../../engine/contract.ts";
@@ -40,7 +40,7 @@ function divided(dtype: "float32" | "${actor_rollout_ref.actor.fsdp_config.dtype
   };
 }
 
-/** Keys that move a model off its GPU, below each place that says how one is divided. */
+/** Keys that move a model off its GPU, below each branch that divides one. */
 export const offloadKeys: readonly string[] = [
   "engine",
   "actor_rollout_ref.actor.fsdp_config",
@@ -66,7 +66,7 @@ const workers = {
   max_restarts: field(
     int(0),
     3,
-    "How often a run whose workers were lost goes on from its last checkpoint by itself, with new workers.",
+    "How often a run whose workers were lost continues from its last checkpoint, with new workers.",
   ),
 };
 
@@ -161,7 +161,7 @@ function serversOf({ trainer, actor_rollout_ref: { rollout = {} } = {} }: Engine
   return (nnodes * perNode) / (trainer.device === "cuda" ? parallel : 1);
 }
 
-/** What the Ray engine is made of; `cores` are those of this machine, `isJoining` says that a cluster is there already. */
+/** What the Ray engine is made of; `cores` are those of this machine, `isJoining` when a cluster is there already. */
 export function raySettings(
   config: EngineConfig,
   { cores, isJoining }: { readonly cores: number; readonly isJoining: boolean },
@@ -191,7 +191,7 @@ export function raySettings(
 /** Arguments of `ray.init` in which the workers' variables are text, as Ray wants them; in YAML, 1 and true are not. */
 function withText(init: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const { data } = withVariables.safeParse(init);
-  return data ?? init; // of which Ray says what is wrong
+  return data ?? init; // Ray reports what is wrong with it
 }
 
 const withVariables = z.looseObject({
@@ -260,7 +260,7 @@ export function serverSpec({ actor_rollout_ref: { rollout } }: Sampling): Server
   };
 }
 
-/** Whether the actor rounds so much that what its sampler says of a token is not what its training says. */
+/** Whether the actor rounds so much that the log-probs of its sampler differ from those of its training. */
 export function roundsCoarsely({ trainer, actor_rollout_ref: all }: Rl & Pick<EngineConfig, "trainer">): boolean {
   return trainer.engine === "ray" && all?.actor?.fsdp_config?.dtype === "bfloat16";
 }

@@ -1,6 +1,6 @@
 /**
- * What is said with `trainer.engine=ray` about verl's other keys. They are those of the embedded engine, and most reasons
- * are too; where a reason speaks of that engine, the one that is true of Ray's workers stands here.
+ * The messages about verl's other keys with `trainer.engine=ray`. The keys are those of the embedded engine, and so are
+ * most reasons; where a reason is about that engine, the one for Ray's workers is here.
  */
 
 import type { AnySchema, Inert, Variant } from "../schema.ts";
@@ -10,7 +10,7 @@ const divides = "PyTorch FSDP2 divides each model layer by layer among the worke
 const inPlace = "weights, gradients and moments stay on the device of their worker";
 const asWritten = "workers run models as transformers writes them";
 const fp32 =
-  "weights, gradients and moments are fp32, and `dtype` of the model's fsdp_config says what passes compute in";
+  "weights, gradients and moments are fp32, and `dtype` of the model's fsdp_config is what passes compute in";
 
 /** Reasons of the embedded engine, each with what is true of the workers. */
 const reworded: Readonly<Record<string, string>> = {

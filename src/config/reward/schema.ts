@@ -50,7 +50,7 @@ const fields = {
 /** The resolved config of a reward-model run. */
 export type RewardConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
-/** What a config file may say about such a run. */
+/** What a config file may hold for such a run. */
 export type RewardConfigInput = Input<typeof fields> & Input<typeof raySft>;
 
 const isOurs = ([, key]: readonly [alias: string, key: string]): boolean =>

@@ -104,7 +104,7 @@ const trainer = {
   resume_mode: field(
     choice("auto", "disable", "resume_path"),
     "auto",
-    "Go on from the run folder's last checkpoint, start anew, or go on from resume_from_path.",
+    "Continue from the run folder's last checkpoint, start again, or continue from resume_from_path.",
   ),
   resume_from_path: field(
     nullable(path),
@@ -146,7 +146,7 @@ const olderDefaults = {
 /** The resolved config of a supervised fine-tuning run. */
 export type SftConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
-/** What a config file may say about such a run. */
+/** What a config file may hold for such a run. */
 export type SftInput = Input<typeof fields> & Input<typeof raySft>;
 
 /** The schema of `trainyard sft`. */

@@ -1,7 +1,7 @@
 /** The pure parts of the page, each by its law. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { namesOf } from "../../algos/metrics/reference.ts";
+import { namesOf } from "../../../test/metric-names.ts";
 import { metricTable } from "../../algos/metrics/table.ts";
 import { joinSteps, onAxis } from "./align.ts";
 import { chartsOf, otherNames, searchCharts, splitCharts } from "./catalogue.ts";

@@ -45,7 +45,7 @@ export type RayEngineOptions = PythonOptions & {
 };
 
 /** verl's defaults for its workers (constants_ppo.py), as far as they apply here. */
-export const defaultEnv: Readonly<Record<string, string>> = {
+const defaultEnv: Readonly<Record<string, string>> = {
   TOKENIZERS_PARALLELISM: "true",
   NCCL_DEBUG: "WARN",
   CUDA_DEVICE_MAX_CONNECTIONS: "1",

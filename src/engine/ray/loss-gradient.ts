@@ -96,7 +96,7 @@ const gradName = (head: HeadName): string => `grad/${head}`;
 const metricName = (metric: string): string => `metric/${metric}`;
 
 /** The loss over the workers' outputs, as a program. */
-export function lossProgram(loss: TokenLoss): {
+function lossProgram(loss: TokenLoss): {
   readonly program: Program;
   readonly metrics: readonly string[];
   readonly gradHeads: readonly HeadName[];

@@ -80,7 +80,7 @@ export function roleMemory(plan: StepPlan, { name, config, isTrained }: Role): R
 }
 
 /** The role that samples. */
-export const SAMPLER = "actor";
+const SAMPLER = "actor";
 
 /** The sum of a role's memory. */
 export function totalOf({ weights, gradients, optimizer, activations, cache }: RoleMemory): number {

@@ -60,7 +60,7 @@ export async function generate(config: GenerateConfig, context: TrainContext): P
 }
 
 /** Where finished rows are kept until all are done. */
-export const journalPath = (output: string): string => `${output}.partial.jsonl`;
+const journalPath = (output: string): string => `${output}.partial.jsonl`;
 
 /** One row to sample. */
 type Task = { readonly row: Row; readonly key: string; readonly prompt: PreparedPrompt };

@@ -6,7 +6,7 @@
  * the server. The model is loaded for the first prompt that is sampled.
  */
 import { encodePromptTurn, type Prompt, type Template } from "../../data/messages.ts";
-import { type Truncation, truncate } from "../../data/padding.ts";
+import { type Truncation, truncate } from "../../data/truncate.ts";
 import type { CanSample, Remote } from "../../rollout/remote.ts";
 import type { Completion, SampleRequest } from "../../rollout/request.ts";
 import type { Tokenizer } from "../../text/tokenizer.ts";

@@ -1,5 +1,5 @@
 /**
- * The loss of rollout correction in bypass mode, where the log-probs of the sampler stand in for the old policy's.
+ * The loss of rollout correction in bypass mode, where the log-probs of the sampler are used as the old policy's.
  *
  * `oldLogprobs` are the sampler's. The mask is what rejection left over and `rolloutWeights` are the importance
  * weights of the current policy over the sampler; both are computed by `correction/correct.ts` from whole batches,

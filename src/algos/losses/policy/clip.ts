@@ -38,7 +38,7 @@ export const vanilla = policyLoss({
     const { advantages } = tensors;
     const logRatio = safeLogRatio(tensors);
     const losses = clipped(o.exp(logRatio), advantages, settings);
-    // The larger loss is the pessimistic one: a ratio that has already moved past the clip earns nothing more.
+    // The larger loss is the pessimistic one: a ratio that has already moved past the clip gains nothing more.
     const once = o.maximum(losses.plain, losses.clipped);
     const bound = o.mul(advantages, -settings.clip_ratio_c);
     const isBad = o.greater(0, advantages);
@@ -54,8 +54,8 @@ export const vanilla = policyLoss({
 });
 
 /**
- * CISPO (MiniMax-M1, arXiv:2506.13585): REINFORCE weighted by the clipped ratio, which no gradient goes through. No
- * token is silenced by the clip.
+ * CISPO (MiniMax-M1, arXiv:2506.13585): REINFORCE weighted by the clipped ratio, which no gradient goes through. The
+ * clip takes the gradient from no token.
  */
 export const cispo = policyLoss({
   name: "cispo",

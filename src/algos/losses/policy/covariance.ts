@@ -1,12 +1,12 @@
 /**
- * Losses against the collapse of entropy (arXiv:2505.22617). Few tokens drive it: those whose log-prob and advantage
+ * Losses against the collapse of entropy (arXiv:2505.22617). A few tokens cause it: those whose log-prob and advantage
  * are both far above the mean. `clip_cov` takes the gradient from some of them, `kl_cov` holds them back.
  *
  * Which tokens is a question about the whole batch: means and ranks over all its tokens. It is answered once per batch
  * by `prepare`, from the policy's log-probs before the update, and comes in as the mask `isSelected`; micro-batches
  * then add up. Departure: verl asks again in each micro-batch, so that its answer depends on how the batch is cut; on
  * one micro-batch the two agree. A trainer without fresh log-probs gives the old ones, which are the same in the first
- * update after sampling. A token that the ratio's clip silences in the meantime has no gradient either way. Log-ratios
+ * update after sampling. A token that is clipped by its ratio by then has no gradient in any case. Log-ratios
  * past ±40 count as 40, where verl may overflow.
  */
 import * as o from "../../../graph/ops.ts";
@@ -52,16 +52,11 @@ export const clip_cov = policyLoss({
   },
   prepare(batch, settings, random) {
     const tokens = covariances(batch);
-    const candidates = candidatesOf(tokens, batch, settings);
+    const candidates = clipCandidates(batch, settings, tokens);
     const quota = Math.max(Math.trunc(settings.policy_loss.clip_cov_ratio * tokens.values.length), 1);
     const drawn = random.permutation(candidates.length).subarray(0, quota);
-    return {
-      isSelected: marked(
-        batch,
-        tokens,
-        Array.from(drawn, (i) => candidates[i]!),
-      ),
-    };
+    const chosen = Array.from(drawn, (i) => candidates[i]!);
+    return { isSelected: marked(batch, chosen) };
   },
   build(tensors, settings) {
     const isSelected = tensors.read("isSelected");
@@ -87,7 +82,8 @@ export const kl_cov = policyLoss({
     const tokens = covariances(batch);
     const count = tokens.values.length;
     const quota = Math.min(Math.max(Math.trunc(policy_loss.kl_cov_ratio * count), 1), count);
-    return { isSelected: marked(batch, tokens, largest(tokens.values, quota)) };
+    const chosen = largest(tokens.values, quota).map((i) => placeOf(tokens, i));
+    return { isSelected: marked(batch, chosen) };
   },
   build(tensors, { policy_loss: { ppo_kl_coef: coef } }) {
     const moved = o.abs(tensors.logRatio);
@@ -105,25 +101,28 @@ export const kl_cov = policyLoss({
 /** The counted tokens of a batch, each with its place and covariance. */
 type Tokens = { readonly rows: Int32Array; readonly times: Int32Array; readonly values: Float64Array };
 
-/** The places [row, token] that `clip_cov` draws from. */
-export function clipCandidates(batch: PolicyBatch, settings: ClipCovSettings): [row: number, token: number][] {
-  const tokens = covariances(batch);
-  return candidatesOf(tokens, batch, settings).map((i) => [tokens.rows[i]!, tokens.times[i]!]);
-}
+/** The row and the position of a token. */
+type Place = readonly [row: number, token: number];
 
-/** Tokens whose covariance is between the bounds and whose ratio is not clipped. */
-function candidatesOf({ rows, times, values }: Tokens, batch: PolicyBatch, settings: ClipCovSettings): number[] {
+const placeOf = ({ rows, times }: Tokens, i: number): Place => [rows[i]!, times[i]!];
+
+/** What `clip_cov` draws from: tokens whose covariance is between the bounds and whose ratio is not clipped. */
+export function clipCandidates(
+  batch: PolicyBatch,
+  settings: ClipCovSettings,
+  tokens: Tokens = covariances(batch),
+): Place[] {
   const { low, high } = clipRange(settings);
   const { clip_cov_lb: least, clip_cov_ub: most } = settings.policy_loss;
-  const found: number[] = [];
-  for (let i = 0; i < values.length; i++) {
-    if (!(values[i]! > least && values[i]! < most)) continue;
-    const [row, t] = [rows[i]!, times[i]!];
+  const found: Place[] = [];
+  tokens.values.forEach((covariance, i) => {
+    if (!(covariance > least && covariance < most)) return;
+    const [row, t] = placeOf(tokens, i);
     const ratio = Math.exp(batch.logprobs[row]![t]! - batch.oldLogprobs[row]![t]!);
     const advantage = batch.advantages[row]![t]!;
     const isClipped = (advantage > 0 && ratio > 1 + high) || (advantage < 0 && ratio < 1 - low);
-    if (!isClipped) found.push(i);
-  }
+    if (!isClipped) found.push([row, t]);
+  });
   return found;
 }
 
@@ -167,9 +166,9 @@ function largest(values: Float64Array, count: number): number[] {
   return [...above, ...equal.slice(0, count - above.length)];
 }
 
-function marked({ mask }: PolicyBatch, { rows, times }: Tokens, chosen: readonly number[]): FloatRows {
+function marked({ mask }: PolicyBatch, places: readonly Place[]): FloatRows {
   const marks = mask.map(({ length }) => new Float64Array(length));
-  for (const i of chosen) marks[rows[i]!]![times[i]!] = 1;
+  for (const [row, t] of places) marks[row]![t] = 1;
   return marks;
 }
 

@@ -1,7 +1,7 @@
 /**
  * DPPO (arXiv:2602.04879): a token stops learning when its own probability has moved too far, not its ratio.
  *
- * A ratio says little about rare tokens, whose probability may double without consequence, and about likely ones. Both
+ * A ratio means little for rare tokens, whose probability may double without consequence, and for likely ones. Both
  * losses are REINFORCE weighted by the ratio up to `clip_ratio_c`, on tokens that are kept: those within a divergence
  * from the old policy, or on their way back. Here `clip_ratio_low` and `clip_ratio_high` are bounds on the divergence.
  */

@@ -1,6 +1,6 @@
 /**
  * Losses without a clip: the policy gradient itself (`gpg`, and `reinforce`, which `bypass_mode` uses), and the policy
- * gradient with a quadratic leash (`dro`). They act as if the policy had not moved since it sampled, so use them with
+ * gradient with a quadratic penalty (`dro`). They act as if the policy had not moved since it sampled, so use them with
  * one update per batch.
  */
 import type { Node } from "../../../graph/node.ts";
@@ -40,9 +40,9 @@ export const dro = policyLoss({
   },
   build(tensors, { policy_loss }) {
     const beta = policy_loss.dro_beta ?? 0; // `check` has refused null
-    const leash = o.mul(o.square(tensors.logRatio), beta / 2);
+    const penalty = o.mul(o.square(tensors.logRatio), beta / 2);
     return {
-      loss: tensors.total(o.add(gradientLoss(tensors), leash)),
+      loss: tensors.total(o.add(gradientLoss(tensors), penalty)),
       metrics: { "actor/ppo_kl": tensors.mean(o.neg(tensors.logRatio)) },
     };
   },

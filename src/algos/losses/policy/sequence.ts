@@ -1,8 +1,8 @@
 /**
  * Losses on one ratio per row: the geometric mean of its tokens' ratios, clipped as a whole (`gspo`) or token by token
- * before the mean (`geo_mean`). Both are functions of single rows, so micro-batches change nothing.
+ * before the mean (`geo_mean`). Both are functions of single rows, so micro-batches do not change them.
  *
- * Departures from verl: `gspo` obeys `loss_agg_mode`, as verl 0.9 does; with version 0.7 it is always the mean of row
+ * Departures from verl: `gspo` follows `loss_agg_mode`, as verl 0.9 does; with version 0.7 it is always the mean of row
  * means. `geo_mean` is the mean over rows that have a counted token, where verl counts empty ones too; its
  * exponent stops at 40, where verl may overflow.
  */
@@ -39,7 +39,7 @@ export const gspo = policyLoss({
 
 /**
  * GMPO (arXiv:2507.20673): -(mean advantage) x (geometric mean of clipped ratios) per row. The clip works on
- * log-ratios, on the side where moving on would gain. `loss_agg_mode` has no say.
+ * log-ratios, on the side where moving on would gain. `loss_agg_mode` has no effect.
  */
 export const geo_mean = policyLoss({
   name: "geo_mean",

@@ -1,25 +1,6 @@
-import { describe, expect, test } from "vitest";
-import { UserError } from "../util/errors.ts";
-import { padEpisode, padRows, positionIds, responseMask, truncate } from "./padding.ts";
-
-const ids = Int32Array.from([11, 12, 13, 14, 15, 16, 17]);
-
-describe("truncation keeps the tokens its mode names", () => {
-  test.each([
-    ["left", 5, [13, 14, 15, 16, 17]],
-    ["right", 5, [11, 12, 13, 14, 15]],
-    ["middle", 5, [11, 12, 15, 16, 17]],
-    ["middle", 4, [11, 12, 16, 17]],
-    ["error", 7, [...ids]],
-  ] as const)("%s to %i", (mode, max, expected) => {
-    expect([...truncate(ids, max, mode)]).toEqual(expected);
-  });
-
-  test("error refuses an overlong sequence with both lengths", () => {
-    expect(() => truncate(ids, 5, "error")).toThrow(UserError);
-    expect(() => truncate(ids, 5, "error")).toThrow("has 7 tokens, and at most 5");
-  });
-});
+/** verl's padded layout, which the golden files of datasets and episodes are written in. */
+import { expect, test } from "vitest";
+import { padEpisode, padRows, positionIds, responseMask } from "../scripts/goldens/padding.ts";
 
 test("rows are filled on the side asked for, and the mask is 0 exactly at the filling", () => {
   const left = padRows([[1, 2], [3]], { padId: 9, length: 3, side: "left" });

@@ -1,13 +1,8 @@
 /**
- * Token sequences that are truncated or padded to a length, with their masks and positions.
- *
- * Flat arrays are row-major [batch, time]. Behaviour is that of verl's `postprocess_data`, `pad_2d_list_to_length`,
- * `compute_position_id_with_mask`, `get_response_mask` and the agent loop's padding.
+ * verl's padded layout of what a run keeps without padding: `pad_2d_list_to_length`, `compute_position_id_with_mask`,
+ * `get_response_mask` and the agent loop's episodes. Flat arrays are row-major [batch, time].
  */
-import { invariant, UserError } from "../util/errors.ts";
-
-/** Which end of a sequence that is too long is cut off; `middle` keeps both ends, `error` throws. */
-export type Truncation = "error" | "left" | "right" | "middle";
+import { invariant, UserError } from "../../src/util/errors.ts";
 
 /** A batch of rows padded to one length. */
 type PaddedRows = {
@@ -36,42 +31,7 @@ type PaddedEpisode = {
   readonly responseLogprobs: Float64Array | null; // [responseLength]
 };
 
-/** At most `maxLength` values; `mode` says which ones are cut off. */
-export function truncate(values: Int32Array, maxLength: number, mode: Truncation, what?: string): Int32Array;
-export function truncate(values: Uint8Array, maxLength: number, mode: Truncation, what?: string): Uint8Array;
-export function truncate(
-  values: Int32Array | Uint8Array,
-  maxLength: number,
-  mode: Truncation,
-  what = "A sequence",
-): Int32Array | Uint8Array {
-  if (values.length <= maxLength) return values;
-  const head = keptAtStart(values.length, maxLength, mode, what);
-  const kept = values instanceof Int32Array ? new Int32Array(maxLength) : new Uint8Array(maxLength);
-  kept.set(values.subarray(0, head));
-  kept.set(values.subarray(values.length - (maxLength - head)), head);
-  return kept;
-}
-
-/** How many of the kept values come from the start; the others come from the end. */
-function keptAtStart(length: number, maxLength: number, mode: Truncation, what: string): number {
-  switch (mode) {
-    case "left":
-      return 0;
-    case "right":
-      return maxLength;
-    case "middle":
-      return Math.floor(maxLength / 2);
-    case "error":
-      throw new UserError(
-        `${what} has ${length} tokens, and at most ${maxLength} are allowed. Raise the length limit, ` +
-          "or set `data.truncation` to `left` or `right` to cut such sequences.",
-      );
-  }
-  return mode satisfies never;
-}
-
-/** Rows padded with `padId` to `length`, or to the longest row if that is longer. */
+/** Rows filled with `padId` to `length`, or to the longest row if that is longer. */
 export function padRows(
   rows: readonly ArrayLike<number>[],
   { padId, length = 0, side = "right" }: { padId: number; length?: number; side?: "left" | "right" },
