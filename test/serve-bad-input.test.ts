@@ -190,7 +190,7 @@ const chatCases: readonly Case[] = [
   [
     "a schema",
     { ...chat, response_format: { type: "json_schema", json_schema: {} } },
-    /only "text" can be asked for/,
+    /only "text" is possible/,
     "response_format",
   ],
   ["no tokens", { ...chat, max_completion_tokens: 0 }, /`max_completion_tokens` is 0/, "max_completion_tokens"],

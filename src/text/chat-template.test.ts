@@ -66,9 +66,9 @@ describe("what cannot be rendered", () => {
     expect(() => renderChat(tokenizer, [user("Hi")], both)).toThrow(/Choose one/);
     const open = { template, continueFinalMessage: true };
     expect(() => renderChat(tokenizer, [], open)).toThrow(/empty/);
-    expect(() => renderChat(tokenizer, [{ role: "assistant", content: null }], open)).toThrow(/no text to go on with/);
+    expect(() => renderChat(tokenizer, [{ role: "assistant", content: null }], open)).toThrow(/no text to continue/);
     const hidden = { continueFinalMessage: true, template: "{{ messages[0].content[:2] }}" };
-    expect(() => renderChat(tokenizer, [user("Hello")], hidden)).toThrow(/does not show the last message/);
+    expect(() => renderChat(tokenizer, [user("Hello")], hidden)).toThrow(/does not write the last message/);
   });
 });
 

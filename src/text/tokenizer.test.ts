@@ -162,7 +162,7 @@ describe("the files beside tokenizer.json", () => {
       /tokenizer\.json is not JSON/,
     );
     await expect(loadTokenizer(await folderWith({ "tokenizer.json": "[]" }))).rejects.toThrow(
-      /does not hold a JSON object/,
+      /is not a JSON object/,
     );
     await expect(loadTokenizer(await folderWith({ "tokenizer.json": {} }))).rejects.toThrow(/has no `model.vocab`/);
     const nmt = { ...JSON.parse(gpt2), normalizer: { type: "Nmt" } };
