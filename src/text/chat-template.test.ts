@@ -59,7 +59,7 @@ describe("what cannot be rendered", () => {
     expect(attempt).toThrow(message);
   });
 
-  test("a last message is not left open and answered at once", async () => {
+  test("a last message cannot be both continued and answered", async () => {
     const tokenizer = await loadTokenizer(join(fixtures, "qwen2"));
     const template = templateOf("chatml");
     const both = { template, continueFinalMessage: true, addGenerationPrompt: true };
@@ -72,7 +72,7 @@ describe("what cannot be rendered", () => {
   });
 });
 
-test("a template reads a field that is undefined as one that is not there", async () => {
+test("for a template an undefined field does not exist", async () => {
   const tokenizer = await loadTokenizer(join(fixtures, "qwen2"));
   const template = "{{ 'there' if 'tool_calls' in messages[0] else 'none' }} {{ messages[0] | tojson }}";
   const message = { role: "user", content: "x", tool_calls: undefined };

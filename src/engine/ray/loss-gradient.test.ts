@@ -48,7 +48,7 @@ describe.each<TokenLoss>([policy, valueLoss(criticDefaults), odd])("the derivati
   ) as Partial<Record<HeadName, Float32Array>>; // the heads of the loss
   const run = (changed: Counted) => losses.of(loss, block, { rows, outputs: { ...outputs, ...changed }, scalars });
 
-  test("is the slope of the loss, output by output", async () => {
+  test("is the derivative of the loss with respect to each output", async () => {
     const { gradients } = await run({});
     for (const head of Object.keys(gradients) as HeadName[]) {
       for (const i of block.owners.keys()) {
@@ -63,14 +63,14 @@ describe.each<TokenLoss>([policy, valueLoss(criticDefaults), odd])("the derivati
     }
   });
 
-  test("is given for the heads that the loss is lowered through, and for no other", async () => {
+  test("is given for the heads that the loss depends on, and for no other", async () => {
     const gradHeads = await losses.gradHeads(loss);
     expect(gradHeads).toEqual(loss === odd ? ["logprobs", "sumPiSquared"] : loss.heads);
     expect(Object.keys((await run({})).gradients)).toEqual(gradHeads);
   });
 });
 
-test("a number that the loss needs and does not get is named", async () => {
+test("a missing scalar of the loss is an error that names it", async () => {
   const block = layOut(rows, [0], { heads: policy.heads, vocabSize: 9 })!;
   const outputs = { logprobs: new Float32Array(block.owners.length), entropy: new Float32Array(block.owners.length) };
   await expect(losses.of(policy, block, { rows, outputs, scalars: {} })).rejects.toThrow(
