@@ -134,13 +134,13 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     try {
       const spec = { python: vllmPython, parallel: 1, own: null, isReplacing: false, silence: 60 };
       expect(await shim.serve(spec, 60 * SECONDS)).toBe(1);
-      const other = () => ({ line: { nccl: "(1, 0, 0)" } });
+      const other = () => ({ transfer: { nccl: "(1, 0, 0)" } });
       const versions = shim.callServers("start", other, 60 * SECONDS);
       await expect(versions).rejects.toThrow(UserError);
       await expect(versions).rejects.toThrow(
         /has NCCL \(2, .* and the workers, .* have \(1, 0, 0\).*Install vLLM in the workers' Python/,
       );
-      const asked = shim.callServers("unheard_of", () => ({}), 60 * SECONDS);
+      const asked = shim.callServers("unknown_method", () => ({}), 60 * SECONDS);
       await expect(asked).rejects.toThrow(EngineLost);
       await expect(asked).rejects.toThrow(/^The vLLM server 0 \(process \d+ on .*\) stopped with AttributeError: /);
     } finally {
