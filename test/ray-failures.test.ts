@@ -1,8 +1,8 @@
 /**
- * What the Ray engine does when something is killed, hangs or is not there: a message that names it, within seconds, and
- * no process that stays behind. TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
+ * The Ray engine when something is killed, hangs or does not exist: a message names it within seconds, and no process
+ * stays behind. TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
  *
- * The shim is the first of a session, and whatever a cluster of its own consists of belongs to that session.
+ * The shim leads a session, and all processes of a cluster that it starts belong to that session.
  */
 import { fork } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -25,7 +25,7 @@ import { checksums } from "./sandbox.ts";
 
 const SECONDS = 1000;
 
-/** Waits until nothing is left of what a shim has started. */
+/** Waits until no process that a shim has started is left. */
 async function expectNothingLeft(shimPid: number, withinMs = 10 * SECONDS): Promise<void> {
   const end = performance.now() + withinMs;
   while (processesOf(shimPid).length > 0 && performance.now() < end) await sleep(50);
@@ -77,7 +77,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     await expectNothingLeft(shimPid);
   });
 
-  test("a node is lost, says so within seconds, and another group goes on from a checkpoint as if nothing had been", async () => {
+  test("a node is lost, says so within seconds, and another group continues from a checkpoint with the same results", async () => {
     process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex"); // of the cluster and of those who join it
     const cluster = await startNodes(1, 1);
     const dir = await mkdtemp(join(tmpdir(), "ray-node-"));
@@ -110,7 +110,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     }
   });
 
-  test("a node is lost in the middle of a PPO run, and another joins: the run ends as one that lost nothing", async () => {
+  test("a node is lost in a PPO run, and another joins: the run has the same result as one without a loss", async () => {
     process.env.RAY_AUTH_TOKEN ??= randomBytes(20).toString("hex");
     const cluster = await startNodes(1, 1);
     const yard = await Yard.make();
@@ -214,7 +214,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     }, 150 * SECONDS);
     afterAll(() => shim?.close());
 
-    test("see a folder that another sees: the machine is named, and the group lives on", async () => {
+    test("find a folder that another worker has: the machine is named, and the group continues", async () => {
       const [there, nowhere] = [{ folder: fixture("logits/llama") }, { folder: "/nowhere/model" }];
       const asked = shim.call("describe", [there, nowhere]);
       await expect(asked).rejects.toThrow(UserError);
@@ -225,7 +225,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
       expect(vocabSize).toBeGreaterThan(0);
     });
 
-    test("take a message for which Ray's object store has no room: it says so", async () => {
+    test("receive a message that does not fit into Ray's object store: it says so", async () => {
       const large = { folder: fixture("logits/llama"), more: new Float64Array(15_000_000) };
       const asked = shim.call("describe", [large, large]);
       await expect(asked).rejects.toThrow(EngineLost);
@@ -243,7 +243,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
     await engine.close();
   });
 
-  describe("something is not as it should be,", () => {
+  describe("the environment is wrong,", () => {
     let temporary = "";
     /** The same interpreter with something amiss: modules and packages that come before its own. */
     const madeUp = async (name: string, files: Readonly<Record<string, string>>): Promise<string> => {

@@ -1,6 +1,5 @@
 /**
- * Families that the embedded engine does not know, on the Ray engine: transformers computes them there, so it is what
- * they are held against. TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
+ * Families that the embedded engine does not support, on the Ray engine: results are compared with transformers. TRAINYARD_TEST_PYTHON names an interpreter that has python/requirements.txt.
  */
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -55,7 +54,7 @@ const delta = {
   shared_expert_intermediate_size: 8,
 };
 
-/** Families whose layers, or some of them, keep a state of a fixed size in the place of keys and values. */
+/** Families with layers that have a state of a fixed size instead of keys and values. */
 const recurrent = {
   mamba: { ...sizes, initializer_range: 0.6, model_type: "mamba", state_size: 4 },
   mamba2: {
@@ -88,7 +87,7 @@ const recurrent = {
   },
 };
 
-/** Families that a cache does not do for, each for a reason of its own. */
+/** Families whose cache cannot be used, each for another reason. */
 const uncached = {
   rwkv: { ...sizes, model_type: "rwkv", attention_hidden_size: 16, rescale_every: 1, layer_norm_epsilon: 1e-12 },
   nemotron_h: {
@@ -116,7 +115,7 @@ const uncached = {
   },
 };
 
-/** It sees what it is to predict. */
+/** It sees the tokens that it is to predict. */
 const bert = { ...sizes, model_type: "bert", intermediate_size: 32 };
 
 const script = (name: string): string => fileURLToPath(new URL(`python/${name}`, import.meta.url));
@@ -167,19 +166,19 @@ describe.skipIf(!hasRay)("on the Ray engine (needs Python with ray)", { timeout:
     },
   );
 
-  test("a model that sees what it is to predict is refused", async () => {
+  test("a model that sees the tokens that it is to predict is an error", async () => {
     await expect(engine.open({ folder: yard.path("models", "bert") })).rejects.toThrow(
       /family bert sees the tokens that it is to predict/,
     );
   });
 
-  test("a family without the head that is asked for is refused", async () => {
+  test("a family without the requested head is an error", async () => {
     await expect(engine.open({ folder: yard.path("models", "opt"), head: "value" })).rejects.toThrow(
       /no model of the family opt with a head for each token/,
     );
   });
 
-  test("the embedded engine says which families it knows, and who knows the others", async () => {
+  test("the embedded engine names the families that it supports, and the engine for others", async () => {
     const embedded = new EmbeddedEngine();
     await expect(embedded.open({ folder: yard.path("models", "opt") })).rejects.toThrow(
       /model_type` is "opt".*trainer\.engine=ray/,

@@ -1,6 +1,6 @@
 /**
- * What becomes of servers beside the workers that do not die and do not live: each is named within a deadline, and ends
- * with all it has started. In the place of vLLM is a program that answers as it does (test/python/vllm_stand_in);
+ * Servers beside the workers that are frozen: each is named within a deadline, and ends with all processes that it has
+ * started. A small program replaces vLLM and answers like it (test/python/vllm_stand_in);
  * test/long/vllm-losses.long.ts does the same to vLLM itself. TRAINYARD_TEST_PYTHON names an interpreter that has
  * python/requirements.txt.
  */
@@ -89,7 +89,7 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     }
   });
 
-  test("one that is killed while it is sent weights is named within seconds, and nothing is left of it", async () => {
+  test("one that is killed while it receives weights is named within seconds, and none of its processes is left", async () => {
     const { engine, group, shimPid, pids } = await serve();
     try {
       const sending = group
@@ -108,7 +108,7 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     }
   });
 
-  test("some with places of their own are where the cluster has room beside the workers, and too many are refused", async () => {
+  test("servers with resources of their own are placed beside the workers, and too many are an error", async () => {
     const engine = new RayEngine({ python, vllmPython, silenceMs, servers: 2 });
     try {
       const many = engine.serve({ ...serverSpec, own: { nodes: 1, perNode: 3 } });
@@ -126,7 +126,7 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     }
   });
 
-  test("one with another NCCL than the workers' is refused, and an error in one is told as its own, not as a worker's", async () => {
+  test("another NCCL version than the workers' is an error, and the error of a server names the server", async () => {
     const times = { startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS };
     const one = { nodes: 1, perNode: 1, device: "cpu", bundle: { CPU: 1 }, address: null } as const;
     const more = { init: {}, local: { num_cpus: 1 }, env: {}, isReplacing: false };
@@ -134,13 +134,13 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
     try {
       const spec = { python: vllmPython, parallel: 1, own: null, isReplacing: false, silence: 60 };
       expect(await shim.serve(spec, 60 * SECONDS)).toBe(1);
-      const other = () => ({ line: { nccl: "(1, 0, 0)" } });
+      const other = () => ({ transfer: { nccl: "(1, 0, 0)" } });
       const versions = shim.callServers("start", other, 60 * SECONDS);
       await expect(versions).rejects.toThrow(UserError);
       await expect(versions).rejects.toThrow(
         /has NCCL \(2, .* and the workers, .* have \(1, 0, 0\).*Install vLLM in the workers' Python/,
       );
-      const asked = shim.callServers("unheard_of", () => ({}), 60 * SECONDS);
+      const asked = shim.callServers("unknown_method", () => ({}), 60 * SECONDS);
       await expect(asked).rejects.toThrow(EngineLost);
       await expect(asked).rejects.toThrow(/^The vLLM server 0 \(process \d+ on .*\) stopped with AttributeError: /);
     } finally {

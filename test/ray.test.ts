@@ -64,7 +64,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
       expectAgreement(await findings(engines[name]!(), temporary), expected);
     });
 
-    test("with optimizer state that one worker, two workers or the embedded engine left", async () => {
+    test("with optimizer state of one worker, two workers or the embedded engine", async () => {
       const run = async (first: Engine, second: Engine) => {
         const dir = await mkdtemp(join(temporary, "hand-over-"));
         const before = await first.open({ folder: fixture("logits/llama_tied") });
@@ -88,7 +88,7 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
     });
   });
 
-  describe("however a model is divided, two workers compute the same:", () => {
+  describe("two workers compute the same with any sharding:", () => {
     const gradients = async (sharding: Sharding) => {
       const model = await two.open({ folder: fixture("logits/qwen3"), sharding });
       await trainSteps(model, 2);
@@ -118,14 +118,14 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
       expectNear(weights, plain.weights, 0.2);
     });
 
-    test("replicas that do not divide the workers are refused", async () => {
+    test("a number of replicas that does not divide the workers is an error", async () => {
       await expect(two.open({ folder: fixture("logits/llama"), sharding: { replicas: 3 } })).rejects.toThrow(
         /2 workers cannot be divided into 3 equal groups/,
       );
     });
   });
 
-  test("messages larger than what Ray passes by value arrive whole", async () => {
+  test("messages larger than Ray's limit for inline values arrive complete", async () => {
     const model = await two.open({ folder: fixture("logits/llama") });
     const rows = Array.from({ length: 700 }, (_, i) => ({
       ids: Int32Array.from({ length: 64 }, (_, t) => (i * 7 + t * 3) % 100),

@@ -1,4 +1,4 @@
-/** Samples from `trainyard serve` processes: of the weights after each update, and none left behind. */
+/** Samples from `trainyard serve` processes: they come from the weights after each update, and no weights stay behind. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir } from "node:fs/promises";
@@ -120,7 +120,7 @@ describe("samples from a server", () => {
     expect(await readdir(yard.path("served"))).not.toContain("rollout_weights");
   });
 
-  test("of weights that a server keeps to itself are found out by their log-probs", async () => {
+  test("from old weights that a server keeps are detected by their log-probs", async () => {
     const url = await serve("--allow-reload");
     const deaf = createServer((asked, response) => {
       if (asked.url === "/reload_weights") return void response.end("{}");
@@ -145,7 +145,7 @@ describe("samples from a server", () => {
     }
   });
 
-  test("that speaks SGLang's protocol are of the weights after each update, and of others they end the run", async () => {
+  test("with SGLang's API come from the weights after each update; other weights end the run", async () => {
     const spoken = await sglangBefore(await serve("--allow-reload"));
     const deaf = await sglangBefore(await serve("--allow-reload"), { isDeaf: true });
     try {
@@ -166,7 +166,7 @@ describe("samples from a server", () => {
     }
   });
 
-  test("leave no weights behind in a run that is stopped, nor in one whose server goes away", async () => {
+  test("leave no weights behind in a run that is stopped, or whose server is gone", async () => {
     const url = await serve("--allow-reload");
     const server = servers.at(-1)!;
     const keys = [`${rollout}.base_url=[${url}/v1]`, "trainer.total_training_steps=9"];
@@ -192,7 +192,7 @@ describe("samples from a server", () => {
     expect([left.includes("rollout_weights"), left.includes("global_step_1")]).toEqual([false, true]);
   });
 
-  test("of one that may not be given weights are refused before the first step", async () => {
+  test("from a server that refuses new weights are an error before the first step", async () => {
     const url = await serve();
     const playing = yard.play("unserved", [`${rollout}.base_url=[${url}/v1]`]);
     await expect(playing).rejects.toThrow(/refused the new weights.*--allow-reload/);

@@ -1,6 +1,6 @@
 /**
- * What clients should not send, and what they should not do: the right status, OpenAI's body, a message that helps, and
- * a server that goes on as if nothing had been.
+ * Requests and clients with mistakes: the right status, OpenAI's error body, a helpful message, and a server that is not
+ * affected.
  */
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -64,7 +64,7 @@ const completionCases: readonly Case[] = [
     "min_tokens",
   ],
   [
-    "a temperature that is no number",
+    "a temperature that is not a number",
     { ...completion, temperature: "NaN" },
     /`temperature` is "NaN"; it should be a number of at least 0/,
     "temperature",
@@ -190,7 +190,7 @@ const chatCases: readonly Case[] = [
   [
     "a schema",
     { ...chat, response_format: { type: "json_schema", json_schema: {} } },
-    /only "text" can be asked for/,
+    /only "text" is possible/,
     "response_format",
   ],
   ["no tokens", { ...chat, max_completion_tokens: 0 }, /`max_completion_tokens` is 0/, "max_completion_tokens"],
@@ -205,7 +205,7 @@ const chatCases: readonly Case[] = [
   ],
   ["a choice without tools", { ...chat, tool_choice: "auto" }, /there are no `tools`/, "tool_choice"],
   [
-    "a choice that is none",
+    "a tool choice that is not valid",
     { ...chat, tools: [tool], tool_choice: "maybe" },
     /`tool_choice` is "maybe"/,
     "tool_choice",
@@ -215,18 +215,18 @@ const chatCases: readonly Case[] = [
   ["speech", { ...chat, modalities: ["audio"] }, /`modalities\[0\]` is "audio"/, "modalities[0]"],
   ["a template of one's own", { ...chat, chat_template: "{{ 1 }}" }, /`--chat-template`/, "chat_template"],
   [
-    "a conversation that cannot go on",
+    "a conversation that cannot be continued",
     {
       ...chat,
       continue_final_message: true,
       messages: [{ role: "assistant", content: null, tool_calls: [{ function: { name: "f", arguments: {} } }] }],
       add_generation_prompt: true,
     },
-    /cannot both go on/,
+    /cannot both continue/,
     "messages",
   ],
   [
-    "words for the template that are none",
+    "template variables that are not an object",
     { ...chat, chat_template_kwargs: [1] },
     /`chat_template_kwargs` is \[1\]/,
     "chat_template_kwargs",
@@ -317,7 +317,7 @@ describe("other answers than 400 are for", () => {
       /at most 1\.0 MB/,
     ],
     [
-      "bytes that are no text",
+      "bytes that are not UTF-8",
       () => send("/v1/completions", { method: "POST", headers: json, body: new Uint8Array([0x7b, 0xff, 0x7d]) }),
       400,
       null,
@@ -343,7 +343,7 @@ describe("other answers than 400 are for", () => {
   }
 });
 
-test("a template that throws is a 400 with its words, and none of this machine's paths", async () => {
+test("a template that throws is a 400 with its message and without paths of this machine", async () => {
   const raising =
     "{% if messages|length > 1 %}{{ raise_exception('One message, please.') }}{% endif %}{{ messages[0].content | nothing }}";
   const other = await serveFake({}, { chatTemplate: raising });
@@ -365,7 +365,7 @@ test("a template that throws is a 400 with its words, and none of this machine's
   }
 });
 
-test("an error of the model is a 500 that says nothing of the inside, and the server goes on", async () => {
+test("an error of the model is a 500 without internal details, and the server continues", async () => {
   const broken = await serveFake();
   broken.model.sample = () => Promise.reject(new Error("secret detail"));
   try {
@@ -392,8 +392,8 @@ test("a request that takes too long is a 504", async () => {
   }
 });
 
-describe("more requests than the model can take at once", () => {
-  test("past the limit get 429 and Retry-After, those within it are answered", async () => {
+describe("more requests than the model can serve at once", () => {
+  test("above the limit get 429 and Retry-After, the others are answered", async () => {
     const busy = await serveFake({ stepMs: 1 }, { maxPrompts: 50 });
     try {
       const statuses = new Map<number, number>();
@@ -420,7 +420,7 @@ describe("more requests than the model can take at once", () => {
     }
   });
 
-  test("within the limit wait their turn, 10,000 of them, and each is answered", async () => {
+  test("within the limit wait, 10,000 of them, and each is answered", async () => {
     const patient = await serveFake({ maxSequences: 512 }, { maxPrompts: 20_000 });
     try {
       const many = { prompt: Array.from({ length: 1000 }, (_, i) => `number ${i}`), max_tokens: 2, seed: 3 };
@@ -434,7 +434,7 @@ describe("more requests than the model can take at once", () => {
   });
 });
 
-test("a client that stops reading loses its connection, and the others notice nothing", async () => {
+test("a client that stops reading loses its connection, and others are not affected", async () => {
   const long = { prompt: "a", max_tokens: 60_000, ignore_eos: true, stream: true, logprobs: 20 };
   const wide = await serveFake({ maxPositions: 100_000, maxSequences: 64 }, { maxLength: 100_000 });
   try {

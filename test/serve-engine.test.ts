@@ -1,6 +1,5 @@
 /**
- * The server on the embedded engine: what it says is what the model says, and the command starts and stops as it
- * should.
+ * The server on the embedded engine: its answers are those of the model, and the command starts and stops correctly.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -84,7 +83,7 @@ test("the prompt's log-probs are those of the model's forward pass", async () =>
   for (let i = 1; i < ids.length; i++) expect(given[i]).toBeCloseTo(logprobs?.[i] ?? Number.NaN, 4);
 });
 
-test("new weights answer as a model opened on them does, and weights of another shape are refused", async () => {
+test("after new weights are loaded, answers equal those of a model opened on them; other shapes are refused", async () => {
   const ask = { prompt: "1+1=?", max_tokens: 20, temperature: 0 };
   const textOf = async () => (await tiny.ask("/v1/completions", ask)).choices[0].text;
   const before = await textOf();
@@ -129,7 +128,7 @@ function command(...args: readonly string[]) {
 }
 
 describe("the command", () => {
-  test("tells where it listens, drains on SIGTERM and ends with exit code 0", async () => {
+  test("prints its address, finishes running requests on SIGTERM and ends with exit code 0", async () => {
     const { child, ended, url, said } = command(
       tiny.sandbox.model,
       "--port",

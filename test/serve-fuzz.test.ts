@@ -1,6 +1,6 @@
 /**
- * Requests with anything in them: the server answers, or says in OpenAI's form what is wrong; never a 5xx, never a
- * request that stays behind. On the small sampler many, on the engine some.
+ * Requests with arbitrary values: the server answers, or returns OpenAI's error body; never a 5xx, and no request stays
+ * behind. Many on the small sampler, some on the engine.
  */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

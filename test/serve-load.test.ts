@@ -1,6 +1,6 @@
 /**
- * Many clients at once, a third of which walk away: every answer is the one its request gets alone, nothing stays
- * behind, and memory does not grow. The server is the command itself, in a process of its own, with a tiny model.
+ * Many clients at once, a third of which disconnect: every answer is the one that its request gets alone, no request
+ * stays behind, and memory does not grow. The server is the command itself, in its own process, with a tiny model.
  *
  * TRAINYARD_LOAD_SECONDS sets how long (10 here, 60 for the whole test); the latencies are printed.
  */
@@ -84,7 +84,7 @@ async function gauge(name: string): Promise<number> {
   return Number(new RegExp(`^trainyard:${name}\\{.*\\} (.*)$`, "m").exec(text)?.[1]);
 }
 
-/** Resident bytes of the server; 0 where the system does not tell. */
+/** Resident bytes of the server; 0 if the system does not report them. */
 function residentBytes(): number {
   try {
     const [, kilobytes] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, "utf8")) ?? [];
@@ -94,7 +94,7 @@ function residentBytes(): number {
   }
 }
 
-test(`${clients} clients, some of which walk away: no wrong answer, no leak`, {
+test(`${clients} clients, some of which disconnect: no wrong answer, no leak`, {
   timeout: (seconds + 60) * 1000,
 }, async () => {
   const alone: string[][] = [];

@@ -127,7 +127,7 @@ describe("completions", () => {
     }
   });
 
-  test("say the same streamed and whole", async () => {
+  test("are equal streamed and whole", async () => {
     const asked = { ...ask, n: 2, max_tokens: 40, logprobs: 2, stop: ["e"], ...withTokenIds };
     const whole = await fake.openai.completions.create(asked);
     const stream = await fake.openai.completions.create({
@@ -182,7 +182,7 @@ describe("completions", () => {
     expect(usage?.completion_tokens).toBe(0);
   });
 
-  test("end before a stop text, or behind it if asked", async () => {
+  test("end before a stop text, or after it if requested", async () => {
     const long = { ...ask, max_tokens: 200, ...ignoreEos };
     const [free] = (await fake.openai.completions.create(long)).choices;
     const stop = free?.text.slice(40, 42) ?? "";
@@ -223,7 +223,7 @@ describe("chat completions", () => {
     expect(await fake.ask("/detokenize", { tokens: tokenized.tokens })).toEqual({ prompt: rendered });
   });
 
-  test("say the same streamed and whole, character by character", async () => {
+  test("are equal streamed and whole, character by character", async () => {
     const stream = await fake.openai.chat.completions.create({
       ...ask,
       stream: true,
@@ -239,7 +239,7 @@ describe("chat completions", () => {
       expect(choices[0]?.delta.content ?? "").not.toContain("\ufffd");
   });
 
-  test("take the parts of a message and the developer's words", async () => {
+  test("accept content parts and the role developer", async () => {
     const messages: OpenAI.ChatCompletionMessageParam[] = [
       { role: "developer", content: "Be brief." },
       {
@@ -256,7 +256,7 @@ describe("chat completions", () => {
     );
   });
 
-  test("pass variables to the template, and go on with a message", async () => {
+  test("pass variables to the template, and continue a message", async () => {
     const messages = [...say("Hi"), { role: "assistant", content: "Well," }];
     const open = await fake.ask("/tokenize", { messages, continue_final_message: true });
     expect(fake.tokenizer.decode(open.tokens)).toMatch(/assistant\nWell,$/);
@@ -334,7 +334,7 @@ describe("tools", () => {
     expect(new Set(ids).size).toBe(2);
   });
 
-  test("are called one at a time when that is asked for", async () => {
+  test("are called one at a time if requested", async () => {
     const [choice] = (
       await fake.openai.chat.completions.create({ ...ask, messages: say("add two"), parallel_tool_calls: false })
     ).choices;
@@ -360,7 +360,7 @@ describe("tools", () => {
     expect(fake.tokenizer.decode(tokens)).toContain(`<|im_start|>assistant\n${call}<|im_end|>`);
   });
 
-  test("cannot be forced, which is said", async () => {
+  test("cannot be forced, which is an error", async () => {
     const named = { type: "function" as const, function: { name: "add" } };
     for (const choice of ["required" as const, named])
       await expect(fake.openai.chat.completions.create({ ...ask, tool_choice: choice })).rejects.toMatchObject({
@@ -392,7 +392,7 @@ describe("the ai SDK", () => {
     expect(text).toBe(greeting);
   });
 
-  test("calls tools and goes on with their results", async () => {
+  test("calls tools and continues with their results", async () => {
     const { text, steps } = await generateText({
       model: provider()("fake"),
       prompt: "add",
@@ -419,7 +419,7 @@ describe("the ai SDK", () => {
   });
 });
 
-describe("a request that nobody waits for", () => {
+describe("a request whose client is gone", () => {
   test("is cancelled at once, streamed or not", async () => {
     const slow = await serveFake({ stepMs: 5 });
     try {
@@ -446,7 +446,7 @@ describe("a request that nobody waits for", () => {
 });
 
 describe("a key", () => {
-  test("is asked for where the model is used, and not where the server is watched", async () => {
+  test("is needed for the model's endpoints, and not for health, version and metrics", async () => {
     const locked = await serveFake({}, { apiKey: "sésame" });
     try {
       for (const apiKey of ["wrong", "-"]) {
@@ -467,7 +467,7 @@ describe("new weights", () => {
   const prompt = { prompt: "a", max_tokens: 20, seed: 1 };
   const textOf = async (server: Fake) => (await server.ask("/v1/completions", prompt)).choices[0].text;
 
-  test("come in only with a key, or from this machine when that is allowed", async () => {
+  test("need a key, or `--allow-reload` and a client on this machine", async () => {
     expect((await fake.post("/reload_weights", { path: fake.folder })).status).toBe(403);
     const open = await serveFake({}, { allowsReload: true });
     try {
@@ -479,7 +479,7 @@ describe("new weights", () => {
     }
   });
 
-  test("that are not there are a 400, and the old ones stay", async () => {
+  test("that do not exist are a 400, and the old ones stay", async () => {
     const headers = { "content-type": "application/json", authorization: "Bearer k" };
     const locked = await serveFake({}, { apiKey: "k" });
     try {
@@ -493,7 +493,7 @@ describe("new weights", () => {
     }
   });
 
-  test("wait for requests under way, whose answers are from the old ones to the end", async () => {
+  test("wait for running requests, which are answered with the old ones", async () => {
     const slow = await serveFake({ stepMs: 10 }, { allowsReload: true });
     try {
       const alone = await textOf(slow);
@@ -512,7 +512,7 @@ describe("new weights", () => {
 });
 
 describe("stopping", () => {
-  test("finishes what is under way, refuses what comes, and then nobody listens", async () => {
+  test("finishes running requests, refuses new ones, and then closes the port", async () => {
     const slow = await serveFake({ stepMs: 10 });
     const ask = { prompt: "a", max_tokens: 30, ignore_eos: true };
     const under = slow.post("/v1/completions", ask);
@@ -529,7 +529,7 @@ describe("stopping", () => {
     await expect(fetch(`${slow.server.url}/health`)).rejects.toThrow();
   });
 
-  test("ends what is not done by the deadline, with an error the client can read", async () => {
+  test("ends requests after the deadline, with an error that the client can read", async () => {
     const slow = await serveFake({ stepMs: 20 });
     const ask = { prompt: "a", max_tokens: 2000, ignore_eos: true };
     const whole = slow.post("/v1/completions", ask);
@@ -545,7 +545,7 @@ describe("stopping", () => {
 });
 
 describe("watching", () => {
-  test("health, version and metrics are there", async () => {
+  test("health, version and metrics are answered", async () => {
     await fake.openai.completions.create({ model: "fake", prompt: "a", max_tokens: 2 });
     await fake.post("/v1/completions", {});
     expect(await (await fetch(`${fake.server.url}/version`)).json()).toEqual({ version: "1.2.3" });
@@ -560,7 +560,7 @@ describe("watching", () => {
     expect(text).toMatch(/trainyard:time_to_first_token_seconds_bucket\{model_name="fake",le="\+Inf"\} [1-9]/);
   });
 
-  test("browsers of other origins are let in only where they are named", async () => {
+  test("browsers of other origins are allowed only if they are named", async () => {
     const headers = { origin: "http://a.example" };
     expect(
       (await fetch(`${fake.server.url}/v1/models`, { headers })).headers.get("access-control-allow-origin"),
@@ -579,7 +579,7 @@ describe("watching", () => {
     }
   });
 
-  test("a field that means nothing is named in a header", async () => {
+  test("an unknown field is named in a header", async () => {
     const answer = await fake.post("/v1/completions", {
       prompt: "a",
       max_tokens: 1,

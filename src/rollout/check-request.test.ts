@@ -10,7 +10,7 @@ const good: SampleRequest = { prompt: [1, 2, 3], maxNewTokens: 4 };
 const request = (change: Record<string, unknown>) => ({ ...good, ...change }) as SampleRequest;
 const check = (change: Record<string, unknown>, on = bounds) => checkRequest(request(change), on);
 
-describe("what is out of range is refused, by field and value", () => {
+describe("a value out of range is an error that names the field and the value", () => {
   const wrong: Record<string, readonly unknown[]> = {
     maxNewTokens: [0, -1, 1.5, Number.NaN, Infinity, "8", null],
     minNewTokens: [-1, 0.5, Number.NaN, "1"],
@@ -34,7 +34,7 @@ describe("what is out of range is refused, by field and value", () => {
   });
 });
 
-describe("everything else that cannot be served is refused with what is wrong", () => {
+describe("any other request that cannot be served is an error that says what is wrong", () => {
   test.each<[change: Record<string, unknown>, message: string]>([
     [{ maxNewTokens: undefined }, "`maxNewTokens` is missing"],
     [{ minNewTokens: 5 }, "`minNewTokens` is 5, more than `maxNewTokens`, which is 4"],
@@ -55,12 +55,12 @@ describe("everything else that cannot be served is refused with what is wrong", 
     expect(() => check(change)).toThrow(UserError);
     expect(() => check(change)).toThrow(message);
   });
-  test.each([{ wantsText: true }, { stop: ["a"] }])("%j where there is no tokenizer", (change) => {
+  test.each([{ wantsText: true }, { stop: ["a"] }])("%j without a tokenizer", (change) => {
     expect(() => check(change, { ...bounds, hasTokenizer: false })).toThrow("need a tokenizer");
   });
 });
 
-describe("what is at the edge is served", () => {
+describe("values at the limits are accepted", () => {
   test.each<Record<string, unknown>>([
     {},
     { maxNewTokens: 1_000_000 }, // the context ends it
@@ -79,7 +79,7 @@ describe("what is at the edge is served", () => {
   });
 });
 
-describe("limits that no sampler can keep to are refused", () => {
+describe("limits that are not valid are errors", () => {
   test.each<[field: keyof SamplerLimits, values: readonly number[]]>([
     ["cacheBytes", [0, -1, Number.NaN, Infinity]],
     ["maxSequences", [0, -1, 1.5, Number.NaN]],

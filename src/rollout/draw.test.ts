@@ -1,5 +1,5 @@
 /**
- * Draws against a slow and plain reading of vLLM's order in double precision: bias and bans, penalties, temperature,
+ * Draws against a slow and simple implementation of vLLM's order in double precision: bias and bans, penalties, temperature,
  * min-p, top-k, top-p, renormalise. `topLogprobs` of the vocabulary's size shows the whole distribution of a draw.
  */
 import * as fc from "fast-check";
@@ -28,7 +28,7 @@ function softmax(logits: readonly number[], temperature: number): number[] {
   return powers.map((power) => power / sum);
 }
 
-/** The probability of each token, and how near the nearest decision was to fall the other way. */
+/** The probability of each token, and how close the closest decision was. */
 function reference({ logits, settings, prompt, drawn, banned }: Case): { probs: number[]; margin: number } {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, logitBias = {} } = settings;
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = settings;
@@ -82,7 +82,7 @@ function drawCase({ logits, settings, prompt, drawn, banned }: Case, uniform: ()
 const VOCABULARY = 40;
 const tokens = (maxLength: number) => fc.array(fc.nat(VOCABULARY - 1), { maxLength });
 const maybe = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined, freq: 2 });
-/** Multiples of an eighth: ties are frequent, and what is no tie differs by more than rounding. */
+/** Multiples of an eighth: ties are frequent, and other values differ by more than rounding. */
 const eighths = (most: number) => fc.integer({ min: -8 * most, max: 8 * most }).map((value) => value / 8);
 const settings = fc.record({
   temperature: maybe(fc.constantFrom(0, 0.125, 0.5, 0.75, 1, 1.5, 4)),
@@ -135,7 +135,7 @@ test("the drawn token is in the distribution, with its log-prob there", () => {
   );
 });
 
-test("fewer `topLogprobs` are the beginning of more", () => {
+test("a smaller `topLogprobs` gives the first tokens of a larger one", () => {
   fc.assert(
     fc.property(cases, fc.integer({ min: 0, max: VOCABULARY }), (given, count) => {
       const all = drawCase(given, () => 0.3).top;
@@ -147,7 +147,7 @@ test("fewer `topLogprobs` are the beginning of more", () => {
 });
 
 describe("greedy", () => {
-  test("takes the likeliest token, of equal ones the lowest id, and draws no number", () => {
+  test("takes the likeliest token, of equal ones the lowest id, and uses no random number", () => {
     fc.assert(
       fc.property(cases, fc.constantFrom(0, 1e-6), (given, temperature) => {
         const cold = { ...given, settings: { ...given.settings, temperature } };
@@ -173,7 +173,7 @@ describe("a banned token is not drawn", () => {
   const logits = [50, 1, 0, -3];
   const plain = { logits, prompt: [0], drawn: [], banned: [0] };
   test.each<Settings>([{}, { temperature: 0 }, { temperature: 0.1 }, { temperature: 1e-4 }, { logitBias: { 0: 1e6 } }])(
-    "not even where the others' probabilities are 0 beside its own: %j",
+    "not even if the probabilities of all others are 0: %j",
     (given) => {
       for (const uniform of [0, 0.5, 1 - 1e-12]) {
         const { id, logprob } = drawCase({ ...plain, settings: given }, () => uniform);
@@ -182,12 +182,12 @@ describe("a banned token is not drawn", () => {
       }
     },
   );
-  test("unless there is no other", () => {
+  test("unless all tokens are banned", () => {
     expect(drawCase({ ...plain, banned: [0, 1, 2, 3], settings: {} }, () => 0.5).id).toBe(0);
   });
 });
 
-test("a bias moves a logit before the repetition penalty looks at its sign", () => {
+test("a bias is added before the repetition penalty reads the sign of a logit", () => {
   const given = { logits: [-1, 0], settings: { repetitionPenalty: 2, logitBias: { 0: 3 } }, prompt: [0], banned: [] };
   const { top } = drawCase({ ...given, drawn: [] }, () => 0);
   expect(top[0]!.logprob - top[1]!.logprob).toBeCloseTo(1, 6); // (-1 + 3) / 2 against 0
@@ -256,7 +256,7 @@ describe("drawn frequencies match the distribution", () => {
       if (probs[id] === 0) expect(count).toBe(0);
     });
   });
-  test("and a temperature that is off by a tenth would be noticed", () => {
+  test("and a temperature that is wrong by a tenth is noticed", () => {
     const { probs } = reference({ ...plain, settings: { temperature: 1.1 } });
     expect(surprise(frequencies({ ...plain, settings: {} }), probs)).toBeGreaterThan(3.7);
   });
@@ -264,7 +264,7 @@ describe("drawn frequencies match the distribution", () => {
 
 // ---------------------------------------------------------------- speed
 
-describe("128 rows of 151,936 tokens are drawn from in a moment", () => {
+describe("128 rows of 151,936 tokens are sampled quickly", () => {
   const random = new Random(7, "rows");
   const vocabulary = 151_936;
   // Peaked as trained models are; nearly flat as new ones are; quite flat.

@@ -1,6 +1,6 @@
 /**
- * The scheduler against a cache that is nothing but token ids: every action is carried out on it, and before each run
- * the cache must hold exactly what the run relies on.
+ * The scheduler against a cache that holds only token ids: every action is applied to it, and before each run the cache
+ * must hold exactly the tokens that the run needs.
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -93,7 +93,7 @@ class Bench {
 
 const numbers = (length: number, from = 0) => Array.from({ length }, (_, i) => from + i);
 
-test("whatever comes, every run finds its past in the cache and every sequence reaches its end", () => {
+test("for any requests, every run finds its past tokens in the cache and every sequence is finished", () => {
   const request = fc.record({
     length: fc.integer({ min: 1, max: 120 }),
     more: fc.integer({ min: 1, max: 60 }),
@@ -143,7 +143,7 @@ test("whatever comes, every run finds its past in the cache and every sequence r
   );
 });
 
-test("nobody overtakes: sequences are admitted in the order they came", () => {
+test("no sequence overtakes another: they are admitted in the order they came", () => {
   const bench = new Bench({ cacheTokens: 300, maxSequences: 8 });
   bench.wait(sequence(0, numbers(200), { limit: 250 }), sequence(1, numbers(250)), sequence(2, numbers(3)));
   bench.step();
@@ -151,7 +151,7 @@ test("nobody overtakes: sequences are admitted in the order they came", () => {
   expect(bench.state.waiting.map(({ id }) => id)).toEqual([1, 2]);
 });
 
-test("samples of one prompt read it once", () => {
+test("the prompt of several samples is prefilled once", () => {
   const bench = new Bench();
   bench.wait(...[0, 1, 2, 3].map((id) => sequence(id, numbers(40), { request: 9 })));
   bench.step();
@@ -161,7 +161,7 @@ test("samples of one prompt read it once", () => {
   expect(bench.runs[1]!.rows).toHaveLength(4);
 });
 
-describe("samples of one prompt read it once, however it is read:", () => {
+describe("the prompt of several samples is prefilled once, also", () => {
   const readBy = (bench: Bench) =>
     bench.runs.flatMap(({ rows }) =>
       rows.flatMap(({ from, to, sequence }) => (to <= sequence.promptLength ? to - from : 0)),
@@ -179,7 +179,7 @@ describe("samples of one prompt read it once, however it is read:", () => {
     expect(readBy(bench).reduce((a, b) => a + b)).toBe(length);
     bench.finish();
   });
-  test("behind a prefix that was there before", () => {
+  test("after a prefix that was in the cache", () => {
     const bench = new Bench();
     bench.wait(sequence(9, numbers(60)));
     bench.finish();
@@ -196,7 +196,7 @@ describe("samples of one prompt read it once, however it is read:", () => {
   });
 });
 
-test("a prompt that begins like an earlier one is read from where they part", () => {
+test("a prompt with the prefix of an earlier one is prefilled from where they differ", () => {
   const bench = new Bench();
   bench.wait(sequence(0, numbers(100)));
   bench.finish();
@@ -206,7 +206,7 @@ test("a prompt that begins like an earlier one is read from where they part", ()
   expect(bench.runs[0]!.rows.map(({ from, to }) => [from, to])).toEqual([[80, 83]]);
 });
 
-test("a long prompt is read in chunks while others decode", () => {
+test("a long prompt is prefilled in chunks while others decode", () => {
   const bench = new Bench({ maxLength: 4000, maxBatchedTokens: 10_000 });
   bench.wait(sequence(0, numbers(5), { limit: 20 }));
   bench.step();
@@ -222,14 +222,14 @@ test("a long prompt is read in chunks while others decode", () => {
   expect(own(0)).toHaveLength(3);
 });
 
-test("prompts of like length are read together, unlike ones apart", () => {
+test("prompts of similar length are prefilled together, others separately", () => {
   const bench = new Bench({ maxBatchedTokens: 1000 });
   bench.wait(...[30, 200, 31, 29].map((length, id) => sequence(id, numbers(length, id * 300))));
   bench.step();
   expect(bench.runs.map(({ rows }) => rows.map(({ to }) => to))).toEqual([[29, 30, 31], [200]]);
 });
 
-test("no run reads more than `maxRunTokens`, and all runs of a step come before its decoding", () => {
+test("no run prefills more than `maxRunTokens`, and all prefills of a step come before its decoding", () => {
   const bench = new Bench({ maxBatchedTokens: 1000, maxRunTokens: 64 });
   bench.wait(...numbers(7).map((id) => sequence(id, numbers(30, id * 300))), sequence(7, numbers(100, 5000)));
   bench.step();
@@ -238,8 +238,8 @@ test("no run reads more than `maxRunTokens`, and all runs of a step come before 
   expect(bench.runs.at(-1)!.rows).toHaveLength(7);
 });
 
-describe("when sequences grow past what the cache has room for", () => {
-  test("the last ones admitted give up their slots, and end all the same", () => {
+describe("when sequences outgrow the cache", () => {
+  test("the sequences admitted last are preempted, and are finished later", () => {
     const bench = new Bench({ cacheTokens: 512, maxSequences: 8, maxLength: 512, hasPrefixCache: false });
     const all = numbers(8).map((id) => sequence(id, numbers(20, id * 100), { limit: 140 }));
     bench.wait(...all);
@@ -247,7 +247,7 @@ describe("when sequences grow past what the cache has room for", () => {
     expect(bench.preempted).toBeGreaterThan(0);
     for (const { ids } of all) expect(ids).toHaveLength(140);
   });
-  test("nobody is preempted where everybody's end fits", () => {
+  test("no sequence is preempted if all fit at their full length", () => {
     const bench = new Bench({ cacheTokens: 8 * 140, maxSequences: 8, maxLength: 512 });
     bench.wait(...numbers(8).map((id) => sequence(id, numbers(20, id * 100), { limit: 140 })));
     bench.finish();

@@ -58,20 +58,20 @@ describe("samples", () => {
     expect(tokens).toBe(9);
   });
 
-  test("of token ids have ids and log-probs where the server gives them", async () => {
+  test("of token ids have ids and log-probs if the server returns them", async () => {
     const remote = await connect([await serve()]);
     const { samples } = await remote.sample({ ...sampling, prompt: Int32Array.of(1, 2) });
     expect(samples[0]).toMatchObject({ ids: [100, 101, 102], logprobs: [-1, -2, -3], text: said([1, 2], 5) });
   });
 
-  test("are asked for again when the server gives fewer than wanted", async () => {
+  test("are requested again if the server returns fewer than wanted", async () => {
     const server = await serve({ mostSamples: 1 });
     const { samples } = await (await connect([server])).chat({ ...sampling, messages, n: 3 });
     expect(samples.map(({ text }) => text)).toEqual([5, 6, 7].map((seed) => said(messages, seed)));
     expect(server.requests).toHaveLength(3);
   });
 
-  test("come from an answer that is not streamed too", async () => {
+  test("are also read from an answer that is not streamed", async () => {
     const choices = [{ index: 0, message: { role: "assistant", content: "two" }, finish_reason: "length" }];
     const server = await serve({ disturb: () => (response) => json(response, 200, { choices }) });
     const { samples } = await (await connect([server])).chat({ ...sampling, messages });
@@ -79,7 +79,7 @@ describe("samples", () => {
   });
 });
 
-test("what is left at its default is not sent, and what is set is", async () => {
+test("default values are not sent, and others are", async () => {
   const server = await serve();
   const remote = await connect([server], { apiKey: "secret" });
   await remote.chat({ maxNewTokens: 8, messages });
@@ -112,13 +112,13 @@ test("what is left at its default is not sent, and what is set is", async () => 
   });
 });
 
-describe("what may pass is tried again until it does", () => {
+describe("a transient failure is retried until the call succeeds", () => {
   const cases: readonly [string, Disturbance][] = [
     ["429", (response) => json(response, 429, { error: { message: "slow down" } }, { "retry-after": "0.01" })],
     ["503", (response) => json(response, 503, "starting")],
     ["a connection that is dropped", (response) => response.destroy()],
     [
-      "a stream that breaks off",
+      "an incomplete stream",
       (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.end('data: {"choices":[{"index":0,"delta":{"content":"half"}}]}\n\n');
@@ -143,7 +143,7 @@ describe("what may pass is tried again until it does", () => {
     });
   }
 
-  test("at another server, where there is one", async () => {
+  test("at another server, if there is one", async () => {
     const broken = await serve({ disturb: () => (response) => response.destroy() });
     const good = await serve();
     const remote = await connect([broken, good]);
@@ -153,10 +153,10 @@ describe("what may pass is tried again until it does", () => {
   });
 });
 
-describe("a server that is frozen, silent for longer than anything is tried again,", () => {
+describe("a frozen server that is silent for longer than the retry time", () => {
   const frozen = () => serve({ disturb: () => () => {} });
 
-  test("is named at once, and not waited for a second time", async () => {
+  test("is an error at once, without a second attempt", async () => {
     const server = await frozen();
     const message = await refusal(
       (await connect([server], { idleMs: 80, retryMs: 50 })).chat({ ...sampling, messages }),
@@ -165,14 +165,14 @@ describe("a server that is frozen, silent for longer than anything is tried agai
     expect(server.requests).toHaveLength(1);
   });
 
-  test("costs nothing but time where there is another", async () => {
+  test("is replaced by another, if there is one", async () => {
     const remote = await connect([await frozen(), await serve()], { idleMs: 80, retryMs: 50 });
     const { samples } = await remote.chat({ ...sampling, messages });
     expect(samples[0]?.text).toBe(said(messages, 5));
   });
 });
 
-test("requests are spread over the servers by what they have to do", async () => {
+test("requests go to the least busy server", async () => {
   const servers = [await serve({ delayMs: 20 }), await serve({ delayMs: 20 })];
   const remote = await connect(servers);
   await Promise.all(Array.from({ length: 8 }, (_, seed) => remote.chat({ maxNewTokens: 8, messages, seed })));
@@ -190,7 +190,7 @@ test("an aborted request ends at once with the signal's reason", async () => {
   expect(performance.now() - started).toBeLessThan(1000);
 });
 
-describe("what will not pass is one message", () => {
+describe("a permanent failure is one message for", () => {
   const ask = async (disturb: Disturbance, options: Partial<RemoteOptions> = {}) => {
     const server = await serve({ disturb: () => disturb });
     const remote = await connect([server], options);
@@ -209,14 +209,14 @@ describe("what will not pass is one message", () => {
     expect(message).toMatch(/Set OPENAI_API_KEY/);
   });
 
-  test("an answer that makes no sense", async () => {
+  test("an unexpected answer", async () => {
     const page = "<html>Welcome</html>";
     const { message, tries } = await ask((response) => response.writeHead(200).end(page));
     expect(message).toMatch(/answers "<html>Welcome<\/html>", which is not the answer of an OpenAI-compatible server/);
     expect(tries).toBe(1);
   });
 
-  test("a server that fails for longer than it is waited for", async () => {
+  test("a server that fails for longer than the retry time", async () => {
     const { message, tries } = await ask((response) => json(response, 503, { error: "full" }), {
       retryMs: 60,
     });
@@ -232,7 +232,7 @@ describe("what will not pass is one message", () => {
     );
   });
 
-  test("an address of something else", async () => {
+  test("an address of another kind of server", async () => {
     const page = createServer((_, response) => response.end("hello"));
     await new Promise<void>((resolve) => page.listen(0, "127.0.0.1", resolve));
     const address = page.address();
@@ -247,7 +247,7 @@ describe("what will not pass is one message", () => {
     }
   });
 
-  test("an address that is none", async () => {
+  test("an address that is not valid", async () => {
     const message = await refusal(Remote.open({ baseUrls: ["ftp://x"], model: "m", ...quick }));
     expect(message).toMatch(/`rollout\.base_url` is ftp:\/\/x, which is not a web address/);
   });
@@ -270,7 +270,7 @@ describe("server-sent events", () => {
   const text = 'data: {"a":1}\r\n\r\n: comment\nevent: x\ndata: ü1\ndata: 2\n\ndata: [DONE]';
   const bytes = new TextEncoder().encode(text);
 
-  test("are the same wherever the stream is cut", async () => {
+  test("are the same however the stream is split", async () => {
     for (const size of [1, 2, 3, 5, 1000]) {
       const cut = async function* () {
         for (let i = 0; i < bytes.length; i += size) yield bytes.subarray(i, i + size);
@@ -281,7 +281,7 @@ describe("server-sent events", () => {
     }
   });
 
-  test("that come to no sample are no answer", () => {
+  test("without a finished sample are an error", () => {
     expect(() => new ReplyReader().finish()).toThrow(/without choices/);
   });
 });

@@ -1,4 +1,4 @@
-/** How samples end, what callers are told on the way, and what a sampler does when something goes wrong. */
+/** How samples end, which callbacks are called, and what a sampler does after an error. */
 import { describe, expect, test } from "vitest";
 import { EOS, type Script, setUp, tick, tokenizer } from "../../test/cache-decoder.ts";
 import { UserError } from "../util/errors.ts";
@@ -15,7 +15,7 @@ const replying =
   (ids) =>
     reply[ids.length - after];
 
-/** One sample where the reply is known. */
+/** One sample with a known reply. */
 async function reply(tokens: readonly number[], sampling: Partial<Sampling> = {}, maxLength = 120): Promise<Sample> {
   const { sampler } = setUp({ vocabSize, maxLength, script: replying(tokens), hasTokenizer: true });
   const request = { prompt, maxNewTokens: 100, seed: 1, wantsText: true, ...sampling };
@@ -46,14 +46,14 @@ describe("a sample ends", () => {
       stop(five),
     ],
     [
-      "at the model's own end that was asked for, too",
+      "at the model's own end that is also a stop token",
       [...words, EOS],
       { stopIds: [EOS] },
       words.length + 1,
       stop(EOS),
     ],
     [
-      "at its end as a stop token where it is ignored otherwise",
+      "at its end as a stop token, with `ignoreEos`",
       [...words, EOS],
       { stopIds: [EOS], ignoreEos: true },
       words.length + 1,
@@ -69,7 +69,7 @@ describe("a sample ends", () => {
       stop("three", "one two "),
     ],
     [
-      "at the number of tokens asked for",
+      "at `maxNewTokens`",
       words,
       { maxNewTokens: words.length },
       words.length,
@@ -83,19 +83,19 @@ describe("a sample ends", () => {
     expect(top).toHaveLength(ids.length);
   });
 
-  test("where the context does", async () => {
+  test("at the end of the context", async () => {
     const sample = await reply(words, { ignoreEos: true }, prompt.length + 4);
     expect(sample).toMatchObject({ finishReason: "length", stopReason: null });
     expect(sample.ids).toHaveLength(4);
   });
 
-  test("not at the model's own end where that is ignored", async () => {
+  test("not at the model's own end with `ignoreEos`", async () => {
     const sample = await reply([first, EOS, ...others], { ignoreEos: true, maxNewTokens: words.length + 1 });
     expect(sample.finishReason).toBe("length");
     expect(sample.ids).toEqual([first, EOS, ...others]);
   });
 
-  test("before any part of a stop text, wherever that is in the text and in the tokens", async () => {
+  test("before a stop text, wherever that is in the text and in the tokens", async () => {
     const text = "a stop, not a start";
     const tokens = encode(text);
     for (let from = 0; from < text.length; from += 3) {
@@ -153,11 +153,11 @@ describe("callbacks", () => {
           "token" in event ? event.token.index === sample.index : event.sample.index === sample.index,
         );
       expect(own.at(-1)).toEqual({ sample });
-      const told = own.slice(0, -1).map((event) => ("token" in event ? event.token : expect.fail("one sample only")));
-      expect(told.map(({ id }) => id)).toEqual(sample.ids);
-      expect(told.map(({ logprob }) => logprob)).toEqual(sample.logprobs);
-      expect(told.map(({ top }) => top)).toEqual(sample.top);
-      expect(told.map(({ text }) => text).join("")).toBe(sample.text);
+      const tokens = own.slice(0, -1).map((event) => ("token" in event ? event.token : expect.fail("one sample only")));
+      expect(tokens.map(({ id }) => id)).toEqual(sample.ids);
+      expect(tokens.map(({ logprob }) => logprob)).toEqual(sample.logprobs);
+      expect(tokens.map(({ top }) => top)).toEqual(sample.top);
+      expect(tokens.map(({ text }) => text).join("")).toBe(sample.text);
       expect(sample.top.every((top) => top.length === 3)).toBe(true);
     }
     expect(samples[0]!.text).toBe("caf\u00e9 and more \u{1f600} text");
@@ -184,14 +184,14 @@ describe("a signal", () => {
   const endless: SampleRequest = { prompt, maxNewTokens: 100, ignoreEos: true };
   const reason = new Error("enough");
 
-  test("that is aborted already refuses the request and leaves no trace", async () => {
+  test("that is already aborted rejects the request and leaves nothing behind", async () => {
     const { sampler } = setUp({ vocabSize });
     const before = sampler.stats();
     await expect(sampler.sample({ ...endless, signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
     expect(sampler.stats()).toEqual(before);
   });
 
-  test("frees everything in the moment it is aborted", async () => {
+  test("frees everything as soon as it is aborted", async () => {
     const { sampler } = setUp({ vocabSize, limits: { maxSequences: 3 } });
     const controller = new AbortController();
     const cancelled = sampler.sample({ ...endless, n: 5, signal: controller.signal });
@@ -231,7 +231,7 @@ test("a request that comes at any moment after the last one ended is served", as
   }
 });
 
-test("samples of one prompt share its reading, and each is drawn by itself", async () => {
+test("samples of one prompt share its prefill and have different random numbers", async () => {
   const { sampler, decoder } = setUp({ vocabSize });
   const request = { prompt: numbers(40, 10), maxNewTokens: 6, ignoreEos: true, seed: 5 };
   const { samples } = await sampler.sample({ ...request, n: 8 });
@@ -241,7 +241,7 @@ test("samples of one prompt share its reading, and each is drawn by itself", asy
   expect(single[0]).toEqual(samples[0]);
 });
 
-test("requests without a seed are drawn differently, those with the same one alike", async () => {
+test("requests without a seed differ, those with the same seed are equal", async () => {
   const { sampler } = setUp({ vocabSize });
   const ids = async (seed: Partial<Sampling>) =>
     (await sampler.sample({ prompt, maxNewTokens: 8, ignoreEos: true, ...seed })).samples[0]!.ids.join();
@@ -262,7 +262,7 @@ describe("10,000 requests that wait", () => {
     expect(sampler.stats()).toMatchObject({ running: 0, waiting: 0, finishedSamples: 10_000 });
   }, 20_000);
 
-  test("are let go of at once", async () => {
+  test("are dropped at once", async () => {
     const { sampler } = setUp({ limits: { maxSequences: 32 } });
     const controller = new AbortController();
     const settled = Promise.allSettled(
@@ -275,7 +275,7 @@ describe("10,000 requests that wait", () => {
   }, 20_000);
 });
 
-test("a closed sampler refuses who waits and who comes", async () => {
+test("a closed sampler rejects waiting and new requests", async () => {
   const { sampler } = setUp({ vocabSize });
   const waiting = Promise.allSettled(numbers(4).map(() => sampler.sample({ prompt, maxNewTokens: 50, n: 2 })));
   for (let i = 0; i < 3; i++) await tick();
@@ -286,7 +286,7 @@ test("a closed sampler refuses who waits and who comes", async () => {
   expect(sampler.stats()).toMatchObject({ running: 0, waiting: 0 });
 });
 
-test("where a run goes wrong all that wait are told, and the next request is served", async () => {
+test("an error of a run rejects all requests, and the next request is served", async () => {
   const { sampler, decoder } = setUp({ vocabSize });
   const run = decoder.run.bind(decoder);
   const error = new Error("out of memory");
@@ -297,6 +297,6 @@ test("where a run goes wrong all that wait are told, and the next request is ser
   expect((await sampler.sample({ prompt, maxNewTokens: 5, ignoreEos: true })).samples[0]!.ids).toHaveLength(5);
 });
 
-test("a sampler that could never admit anybody is not made", () => {
+test("a sampler that could never admit a request is an error", () => {
   expect(() => setUp({ limits: { maxSequences: 0 } })).toThrow(UserError);
 });

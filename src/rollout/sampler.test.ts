@@ -1,6 +1,6 @@
 /**
- * The sampler over a decoder that is a function of its cache (test/cache-decoder.ts): what a request gets must equal, to
- * the last bit, what a plain loop draws for it alone.
+ * The sampler over a decoder that is a function of its cache (test/cache-decoder.ts): the samples of a request must
+ * equal, bit by bit, those that a simple loop draws for it alone.
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
@@ -9,7 +9,7 @@ import { Random } from "../util/random.ts";
 import { draw, needsLogits, temperatureOf } from "./draw.ts";
 import type { PromptToken, Sample, SampleRequest } from "./request.ts";
 
-/** What a request's sample is when nothing else exists; `versions` are those of the weights at each token. */
+/** The sample of a request that runs alone; `versions` are those of the weights at each token. */
 function alone(request: SampleRequest, { index, versions, maxLength, vocabSize }: Alone): Omit<Sample, "text"> {
   const { seed = 0, minNewTokens = 0, maxNewTokens, stopIds = [], ignoreEos = false } = request;
   const random = new Random(seed, "sample", index);
@@ -53,7 +53,7 @@ const numbers = (length: number, from = 0) => Array.from({ length }, (_, i) => f
 // ---------------------------------------------------------------- the law of all laws
 
 const maybe = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined, freq: 2 });
-/** Not too often, or few samples would grow long. */
+/** Rarely, so that many samples become long. */
 const rarely = fc.oneof({ arbitrary: fc.constant(false), weight: 3 }, { arbitrary: fc.constant(true), weight: 1 });
 const requests = fc.record({
   prompt: fc
@@ -87,7 +87,7 @@ const setups = fc.record({
   updates: fc.array(fc.nat(8), { maxLength: 2 }),
 });
 
-test("whatever comes, goes and is updated meanwhile, a request gets what it gets alone", async () => {
+test("a request gets the same samples as alone, whatever other requests and weight updates come meanwhile", async () => {
   const seen = { preemptions: 0, reusedTokens: 0, cancelled: 0, finished: 0, acrossUpdate: 0 };
   await fc.assert(
     fc.asyncProperty(fc.array(requests, { minLength: 1, maxLength: 10 }), setups, async (given, setup) => {

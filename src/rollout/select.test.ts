@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Bound, covering, largest, type Row } from "./select.ts";
 
-/** Numbers of every size, many of them equal or nearly so, none of them negative. */
+/** Non-negative numbers of every size, many of them equal or nearly equal. */
 const entry = fc.oneof(
   fc.constantFrom(0, 0, 1e-310, 1e-44, 1e-38, 0.25, 0.25 + 2 ** -26, 0.2500001, 1),
   fc.double({ min: 0.1, max: 0.1001, noNaN: true }),
@@ -13,7 +13,7 @@ const rows: fc.Arbitrary<Row> = fc
   .map(([values, isDouble]) => (isDouble ? Float64Array.from(values) : Float32Array.from(values)));
 const from = fc.constantFrom(0, 1e-40, 0.1, 0.5);
 
-/** The entries that a bound lets in, largest first. */
+/** The entries within a bound, largest first. */
 function within(row: Row, { least, ties }: Bound): number[] {
   let left = ties;
   const kept = [...row].filter((p) => p > 0 && (p > least || (p === least && left-- > 0)));
@@ -21,7 +21,7 @@ function within(row: Row, { least, ties }: Bound): number[] {
 }
 const sorted = (row: Row, least: number) => [...row].filter((p) => p > 0 && p >= least).sort((a, b) => b - a);
 
-describe("without sorting the row, the same is found as by sorting it:", () => {
+describe("the result without sorting equals the result of sorting:", () => {
   test("the largest entries", () => {
     fc.assert(
       fc.property(rows, fc.integer({ min: 1, max: 70 }), from, (row, count, least) => {

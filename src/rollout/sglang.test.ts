@@ -37,7 +37,7 @@ const answer = (ids: readonly number[], finish: object) => ({
   },
 });
 
-test("what is asked of SGLang is token ids and every setting, and what it says becomes samples", async () => {
+test("a request has token ids and every setting, and the answer becomes samples", async () => {
   const { asked, servers } = await serve({
     body: [answer([5, 6, 2], { type: "stop", matched: 2 }), answer([7, 8], { type: "length", length: 2 })],
   });
@@ -83,13 +83,13 @@ test("what is asked of SGLang is token ids and every setting, and what it says b
   expect([seen, cachedTokens]).toEqual([[0, 1], 1]);
 });
 
-test("one sample comes without a list around it, and the model's own end is no reason to name", async () => {
+test("a single sample comes without a list, and the model's own end has no stop reason", async () => {
   const { servers } = await serve({ body: answer([5], { type: "stop", matched: 5 }) });
   const { samples } = await sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3, stopIds: [6] }, false);
   expect(samples.map(({ ids, stopReason }) => [ids, stopReason])).toEqual([[[5], null]]);
 });
 
-test("a request that SGLang breaks off is sent again", async () => {
+test("a request that SGLang aborts is sent again", async () => {
   let count = 0;
   const { asked, servers } = await serve(() => ({
     body: answer([5], ++count < 3 ? { type: "abort", message: "weights change" } : { type: "stop", matched: 5 }),
@@ -98,7 +98,7 @@ test("a request that SGLang breaks off is sent again", async () => {
   expect(asked()).toHaveLength(3);
 });
 
-test("a server that draws by seeds is given one for each sample", async () => {
+test("a server that uses seeds gets one for each sample", async () => {
   const stop = { type: "stop", matched: 2 };
   const { asked, servers } = await serve({ body: [answer([5], stop), answer([6], stop)] });
   const request = { prompt: [3, 4], n: 2, maxNewTokens: 9 };
@@ -119,14 +119,14 @@ test("a server that draws by seeds is given one for each sample", async () => {
   expect(new Set(seeds.flat()).size).toBe(6);
 });
 
-test("an answer of something else is a message with the way out", async () => {
+test("an answer of another kind of server is a message with advice", async () => {
   const { servers } = await serve({ body: { choices: [] } });
   const sampling = sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3 }, false);
   await expect(sampling).rejects.toThrow(UserError);
   await expect(sampling).rejects.toThrow(/Check base_url/);
 });
 
-test("a request that is given up ends at once", async () => {
+test("an aborted request ends at once", async () => {
   const { servers } = await serve(() => new Promise(() => {}));
   const controller = new AbortController();
   const sampling = sampleFromSglang(servers, { prompt: [1], maxNewTokens: 3, signal: controller.signal }, false);
@@ -134,7 +134,7 @@ test("a request that is given up ends at once", async () => {
   await expect(sampling).rejects.toThrow("enough");
 });
 
-test("a long answer is waited for while the server lives, and one that never comes is not", async () => {
+test("a long answer is waited for while the server is healthy, and not otherwise", async () => {
   const slow = async () => {
     await new Promise((resolve) => setTimeout(resolve, 400));
     return { body: answer([5], { type: "stop", matched: 5 }) };

@@ -1,4 +1,4 @@
-/** Streams of real tokenizers with stop texts: what is given out, what is held back, and where it ends. */
+/** Streams of real tokenizers with stop texts: what is returned, what is held back, and where it ends. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -24,15 +24,15 @@ function listen(tokenizer: Tokenizer, ids: readonly number[], stops: readonly st
   const stream = textStream(tokenizer, stops);
   let text = "";
   for (const id of ids) {
-    const heard = stream.push(id);
-    text += heard.text;
-    if (heard.stop !== null) return { text, stop: heard.stop };
+    const pushed = stream.push(id);
+    text += pushed.text;
+    if (pushed.stop !== null) return { text, stop: pushed.stop };
   }
   const last = stream.end();
   return { text: text + last.text, stop: last.stop };
 }
 
-/** Tokens of a text, or any tokens at all; and stop texts that are parts of what they decode to, or near to it. */
+/** Tokens of a text, or any tokens; and stop texts that are parts of the decoded text, or similar to them. */
 function cases(tokenizer: Tokenizer): fc.Arbitrary<{ ids: number[]; stops: string[] }> {
   const written = fc.constantFrom(...texts).map((text) => [...tokenizer.encode(text)]);
   const any = fc.array(fc.nat(tokenizer.vocabSize + 2), { maxLength: 16 });
@@ -59,7 +59,7 @@ describe.each(kinds)("with a tokenizer like %s", async (kind) => {
     );
   });
 
-  test("nothing is held back but the longest end that a stop begins with", () => {
+  test("only the longest end that may begin a stop text is held back", () => {
     fc.assert(
       fc.property(cases(tokenizer), ({ ids, stops }) => {
         const stream = textStream(tokenizer, stops);
@@ -84,23 +84,23 @@ describe.each(kinds)("with a tokenizer like %s", async (kind) => {
     );
   });
 
-  test("a stop that may not end the sample yet is text like any other", () => {
+  test("a stop text that may not end the sample yet is normal text", () => {
     fc.assert(
-      fc.property(cases(tokenizer), fc.nat(20), ({ ids, stops }, deaf) => {
+      fc.property(cases(tokenizer), fc.nat(20), ({ ids, stops }, minTokens) => {
         const stream = textStream(tokenizer, stops);
         const decoder = streamDecoder(tokenizer, { skipSpecialTokens: true });
-        const early = ids.slice(0, deaf).map((id) => decoder.push(id));
+        const early = ids.slice(0, minTokens).map((id) => decoder.push(id));
         const before = early.join("").length;
         let given = "";
         for (const [i, id] of ids.entries()) {
-          const { text, stop } = stream.push(id, i >= deaf);
+          const { text, stop } = stream.push(id, i >= minTokens);
           given += text;
           if (stop === null) continue;
-          expect(i).toBeGreaterThanOrEqual(deaf);
+          expect(i).toBeGreaterThanOrEqual(minTokens);
           expect(given.length + stop.length).toBeGreaterThan(before); // it ends behind what could not stop
           return;
         }
-        const last = stream.end(ids.length >= deaf);
+        const last = stream.end(ids.length >= minTokens);
         if (last.stop === null) expect(given + last.text).toBe(tokenizer.decode(ids, { skipSpecialTokens: true }));
       }),
       { numRuns: 60 },
@@ -118,7 +118,7 @@ describe("stop texts that overlap", async () => {
     ["ababc", ["abc", "abd"], "ab", "abc"],
     ["a stop", ["stop", "st"], "a ", "st"],
     ["x\n\nUser: hi", ["\nUser:", "\n\nUser:"], "x", "\n\nUser:"],
-  ])("%j with %j ends after %j, however it is cut into tokens", (text, stops, before, stop) => {
+  ])("%j with %j ends after %j, however it is split into tokens", (text, stops, before, stop) => {
     const tokenizations = [byCharacter(text), [...tokenizer.encode(text, { addSpecialTokens: false })]];
     for (const ids of tokenizations) {
       expect(listen(tokenizer, ids, stops)).toEqual({ text: before, stop });

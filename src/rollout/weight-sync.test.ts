@@ -35,7 +35,7 @@ function drawnWith(versions: object): Answer {
 }
 
 describe("new weights", () => {
-  test("reach vLLM while it is paused, and it draws a token of them with an empty cache", async () => {
+  test("are loaded by vLLM while it is paused, and it samples a token with an empty cache", async () => {
     const { recorder, server } = await serve("vllm", vllm);
     await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
@@ -50,7 +50,7 @@ describe("new weights", () => {
     expect(new Set(recorder.calls.map(({ authorization }) => authorization))).toEqual(new Set(["Bearer k"]));
   });
 
-  test("reach SGLang by its own calls, and it draws a token of them", async () => {
+  test("are loaded by SGLang through its own API, and it samples a token", async () => {
     const { recorder, server } = await serve("sglang", sglang);
     await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
@@ -59,7 +59,7 @@ describe("new weights", () => {
     ]);
   });
 
-  test("reach `trainyard serve` by one call", async () => {
+  test("are loaded by `trainyard serve` in one call", async () => {
     const { recorder, server } = await serve("trainyard", { "/reload_weights": ok });
     await loadWeights(server, weights);
     expect(recorder.calls.map(({ path, body }) => [path, body])).toEqual([
@@ -67,7 +67,7 @@ describe("new weights", () => {
     ]);
   });
 
-  test("are taken without a version by servers that know none", async () => {
+  test("are loaded without a version by servers that have none", async () => {
     const { "/update_weight_version": _, "/weight_info": __, ...older } = vllm;
     const { server } = await serve("vllm", older);
     await expect(loadWeights(server, weights)).resolves.toBeUndefined();
@@ -75,7 +75,7 @@ describe("new weights", () => {
     await expect(loadWeights(sglangServer, weights)).resolves.toBeUndefined();
   });
 
-  test("of SGLang are named by what draws tokens, though the process that answers was not told", async () => {
+  test("of SGLang have the version that its engine reports, not the one of its HTTP process", async () => {
     const versions = { weight_version: "default", weight_versions: [{ version: "a-3", start: 0, end: 1 }] };
     const { server } = await serve("sglang", { ...sglang, "/generate": drawnWith(versions) });
     await expect(loadWeights(server, weights)).resolves.toBeUndefined();
@@ -84,19 +84,19 @@ describe("new weights", () => {
   const refusals: readonly [string, ServerKind, Readonly<Record<string, Answer>>, RegExp][] = [
     ["a vLLM without its RL paths", "vllm", {}, /\/pause \(404\).*VLLM_SERVER_DEV_MODE=1/],
     [
-      "a vLLM that does not see the folder",
+      "a vLLM that cannot read the folder",
       "vllm",
       { ...vllm, "/collective_rpc": { status: 500, body: { error: { message: "Repo id must be in the form" } } } },
       /\/collective_rpc \(500\): Repo id must be.*same path/,
     ],
     [
-      "a vLLM whose engine has died of the new weights",
+      "a vLLM whose engine died while loading them",
       "vllm",
       { ...vllm, "/v1/completions": { status: 500, body: { error: { message: "EngineCore encountered an issue" } } } },
       /EngineCore encountered an issue/,
     ],
     [
-      "a vLLM that another run gives weights",
+      "a vLLM that another run updates",
       "vllm",
       { ...vllm, "/weight_info": { body: { weight_version: "b-9" } } },
       /got version a-3 and reports b-9/,
@@ -108,13 +108,13 @@ describe("new weights", () => {
       /\/update_weights_from_disk: shapes differ/,
     ],
     [
-      "an SGLang that does not see the folder",
+      "an SGLang that cannot read the folder",
       "sglang",
       { ...sglang, "/update_weights_from_disk": { status: 400, body: { success: false, message: "Repo id must be" } } },
       /\/update_weights_from_disk \(400\): Repo id must be.*same path/,
     ],
     [
-      "an SGLang that another run gives weights",
+      "an SGLang that another run updates",
       "sglang",
       { ...sglang, "/generate": drawnWith({ weight_version: "b-9" }) },
       /got version a-3 and reports b-9/,
@@ -122,21 +122,21 @@ describe("new weights", () => {
     ["a server that wants another key", "trainyard", { "/reload_weights": { status: 401, body: "no" } }, /key/],
   ];
   for (const [name, kind, answers, message] of refusals) {
-    test(`are refused in words for ${name}`, async () => {
+    test(`are an error for ${name}`, async () => {
       const { server } = await serve(kind, answers);
-      const giving = loadWeights(server, weights);
-      await expect(giving).rejects.toThrow(UserError);
-      await expect(giving).rejects.toThrow(message);
+      const loading = loadWeights(server, weights);
+      await expect(loading).rejects.toThrow(UserError);
+      await expect(loading).rejects.toThrow(message);
     });
   }
 
-  test("that vLLM refuses leave it running on", async () => {
+  test("that vLLM refuses do not stop it", async () => {
     const { recorder, server } = await serve("vllm", { ...vllm, "/collective_rpc": { status: 500, body: {} } });
     await expect(loadWeights(server, weights)).rejects.toThrow(UserError);
     expect(recorder.calls.at(-1)?.path).toBe("/resume");
   });
 
-  test("wait for a cache of vLLM that is in use for a moment", async () => {
+  test("wait while the cache of vLLM is in use", async () => {
     let asked = 0;
     const { server } = await serve("vllm", {
       ...vllm,
@@ -146,7 +146,7 @@ describe("new weights", () => {
     expect(asked).toBe(3);
   });
 
-  test("for a server that is gone are a message with its address", async () => {
+  test("for a server that is gone are an error with its address", async () => {
     const { recorder, server } = await serve("vllm", vllm);
     await recorder.close();
     open.pop();
@@ -154,7 +154,7 @@ describe("new weights", () => {
   });
 });
 
-describe("what a server says of itself", () => {
+describe("the settings of a server", () => {
   const info = { vllm_config: { model_config: { dtype: "torch.float32", logprobs_mode: "raw_logprobs" } } };
   const seeded = { dtype: "float32", enable_deterministic_inference: true };
   const nothing = { dtype: null, logprobsMode: null, usesSeeds: false };
@@ -177,7 +177,7 @@ describe("what a server says of itself", () => {
     ["`trainyard serve`", "trainyard", {}, {}],
   ];
   for (const [name, kind, answers, facts] of cases) {
-    test(`is read from ${name}`, async () => {
+    test(`are read from ${name}`, async () => {
       const { server } = await serve(kind, answers);
       expect(await factsOf(server)).toEqual({ ...nothing, ...facts });
     });

@@ -59,7 +59,7 @@ function planOf(service: Service, fields: Fields, body: JsonObject): Plan {
   if (format !== "text")
     throw refuse(
       "response_format",
-      `\`response_format.type\` is ${show(format)}: this server cannot force a format, only "text" is possible. Describe the form in the messages and check the answer.`,
+      `\`response_format.type\` is ${show(format)}: this server cannot force a format, only "text" is possible. Describe the format in the messages and check the answer.`,
     );
   if (fields.top_logprobs !== undefined && !fields.logprobs)
     throw refuse("top_logprobs", "`top_logprobs` is set, and `logprobs` is not. Set `logprobs` to true as well.");

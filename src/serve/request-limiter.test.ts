@@ -6,7 +6,7 @@ const limits = { maxPrompts: 3, timeoutMs: 10_000 };
 const client = () => new AbortController();
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-test("a request is refused with 429 once as many prompts are under way as there may be", async () => {
+test("a request gets a 429 if the maximum number of prompts is reached", async () => {
   const limiter = new RequestLimiter(limits);
   const one = await limiter.acquire(1, client().signal);
   const two = await limiter.acquire(5, client().signal); // a request that finds room comes in with all its prompts
@@ -34,7 +34,7 @@ test("a permit ends with the time limit", async () => {
   expect(permit.signal.reason).toMatchObject({ status: 504 });
 });
 
-test("a limiter that stops refuses with 503 and waits for those inside", async () => {
+test("a limiter that stops refuses with 503 and waits for held permits", async () => {
   const limiter = new RequestLimiter(limits);
   const permit = await limiter.acquire(1, client().signal);
   let isStopped = false;
@@ -48,7 +48,7 @@ test("a limiter that stops refuses with 503 and waits for those inside", async (
   await stopped;
 });
 
-test("after the deadline those inside are ended", async () => {
+test("after the deadline held permits are aborted", async () => {
   const limiter = new RequestLimiter(limits);
   const permit = await limiter.acquire(1, client().signal);
   permit.signal.addEventListener("abort", () => permit.release());
@@ -56,7 +56,7 @@ test("after the deadline those inside are ended", async () => {
   expect(permit.signal.reason).toMatchObject({ status: 503 });
 });
 
-test("work that must be alone waits for those inside, and those who come wait for it", async () => {
+test("exclusive work waits for held permits, and new requests wait for it", async () => {
   const limiter = new RequestLimiter(limits);
   const order: string[] = [];
   const first = await limiter.acquire(1, client().signal);
@@ -79,7 +79,7 @@ test("work that must be alone waits for those inside, and those who come wait fo
   expect(order).toEqual(["ClientGone", "first leaves", "work with 0 inside", "work done", "second inside"]);
 });
 
-test("work that must be alone and goes wrong does not close the limiter", async () => {
+test("exclusive work that fails does not close the limiter", async () => {
   const limiter = new RequestLimiter(limits);
   await expect(limiter.runExclusive(() => Promise.reject(new Error("no such folder")))).rejects.toThrow(
     "no such folder",

@@ -26,7 +26,7 @@ const sample = (ids: readonly number[], end: Partial<Sample> = {}): Sample => ({
   ...end,
 });
 
-describe("what ended a sample is not in its text", () => {
+describe("the end of a sample is not in its text", () => {
   const cases: readonly [string, Sample, Partial<TextRules>, string][] = [
     ["a token of the model's own", sample([...encode("Hi"), eos]), {}, "Hi"],
     ["a token of the model's own, specials shown", sample([...encode("Hi"), eos]), { skipSpecialTokens: false }, "Hi"],
@@ -44,13 +44,13 @@ describe("what ended a sample is not in its text", () => {
     ],
     ["a stop text", sample(encode("one,"), { stopReason: "," }), { stop: [","] }, "one"],
     [
-      "a stop text, asked for",
+      "a stop text, with `includesStop`",
       sample(encode("one,"), { stopReason: "," }),
       { stop: [","], includesStop: true },
       "one,",
     ],
     [
-      "a stop text with more behind it in the same token",
+      "a stop text with more text in the same token",
       sample([...encode("x"), longId], { stopReason: longText[1] ?? "" }),
       { stop: [longText[1] ?? "", "zz"] },
       `x${longText[0]}`,
@@ -68,20 +68,20 @@ describe("what ended a sample is not in its text", () => {
   }
 });
 
-test("special tokens are shown where they are asked for by name", () => {
+test("special tokens are shown if they are named", () => {
   const ids = encode("<|im_start|>x<|im_end|>");
   const shown = { ...rules, shown: ["<|im_start|>"], endIds: new Set<number>() };
   expect(wholeText(tokenizer, sample(ids), shown)).toBe("<|im_start|>x");
 });
 
-test("text is given out as soon as no stop text can take it back", () => {
+test("text is returned as soon as it cannot be part of a stop text", () => {
   const text = sampleText(tokenizer, { ...rules, stop: ["</s>"] });
   const pieces = ["a", "<", "b", "<", "/"].flatMap(encode).map((id) => text.push(id));
   expect(pieces).toEqual(["a", "", "<b", "", ""]);
   expect(text.end({ finishReason: "length", stopReason: null })).toBe("</");
 });
 
-test("pieces, joined, are the decoded text up to the first stop text, whatever the text and the stop texts are", () => {
+test("the joined pieces are the decoded text up to the first stop text, for any text and stop texts", () => {
   const texts = fc
     .array(fc.constantFrom("a", "b", "ab", " ", "\n", "é", "🙂", "Hello"), { maxLength: 12 })
     .map((it) => it.join(""));

@@ -59,20 +59,20 @@ describe("what cannot be rendered", () => {
     expect(attempt).toThrow(message);
   });
 
-  test("a last message is not left open and answered at once", async () => {
+  test("a last message cannot be both continued and answered", async () => {
     const tokenizer = await loadTokenizer(join(fixtures, "qwen2"));
     const template = templateOf("chatml");
     const both = { template, continueFinalMessage: true, addGenerationPrompt: true };
     expect(() => renderChat(tokenizer, [user("Hi")], both)).toThrow(/Choose one/);
     const open = { template, continueFinalMessage: true };
     expect(() => renderChat(tokenizer, [], open)).toThrow(/empty/);
-    expect(() => renderChat(tokenizer, [{ role: "assistant", content: null }], open)).toThrow(/no text to go on with/);
+    expect(() => renderChat(tokenizer, [{ role: "assistant", content: null }], open)).toThrow(/no text to continue/);
     const hidden = { continueFinalMessage: true, template: "{{ messages[0].content[:2] }}" };
-    expect(() => renderChat(tokenizer, [user("Hello")], hidden)).toThrow(/does not show the last message/);
+    expect(() => renderChat(tokenizer, [user("Hello")], hidden)).toThrow(/does not write the last message/);
   });
 });
 
-test("a template reads a field that is undefined as one that is not there", async () => {
+test("for a template an undefined field does not exist", async () => {
   const tokenizer = await loadTokenizer(join(fixtures, "qwen2"));
   const template = "{{ 'there' if 'tool_calls' in messages[0] else 'none' }} {{ messages[0] | tojson }}";
   const message = { role: "user", content: "x", tool_calls: undefined };

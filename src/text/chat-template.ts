@@ -2,7 +2,7 @@
  * Conversations as the text a model was trained on: Hugging Face's `apply_chat_template`, with `@huggingface/jinja`.
  *
  * The law: the same text as transformers (trim_blocks, lstrip_blocks, Python's JSON, the special tokens as variables).
- * The template writes BOS itself where the model wants one, so the ids are encoded without adding special tokens.
+ * The template writes BOS itself if the model needs one, so the ids are encoded without adding special tokens.
  */
 import { Environment, Interpreter, parse, tokenize } from "@huggingface/jinja";
 import { messageOf, UserError } from "../util/errors.ts";
@@ -12,8 +12,8 @@ import type { Tokenizer } from "./tokenizer.ts";
 /** A part of a message's content: `{ type: "text", text }`, an image, … */
 type ContentPart = { readonly type: string; readonly text?: string; readonly [key: string]: unknown };
 
-/** A call in OpenAI's form; templates also take one without the `function` around it. */
-type ToolCall = { readonly [key: string]: unknown };
+/** A call in OpenAI's form; templates also accept one without the `function` around it. */
+export type ToolCall = { readonly [key: string]: unknown };
 
 /** One message; fields beyond these are passed to the template as they are. */
 export type Message = {
@@ -29,15 +29,15 @@ export type Message = {
 export type ChatOptions = {
   /** JSON schemas of functions, in OpenAI's form. */
   readonly tools?: readonly object[] | null;
-  /** End with what starts a reply of the assistant. */
+  /** End with the beginning of an assistant's reply. */
   readonly addGenerationPrompt?: boolean;
-  /** Leave the last message open, so that the model goes on with it. */
+  /** Leave the last message open, so that the model continues it. */
   readonly continueFinalMessage?: boolean;
   /** Variables for the template, such as `enable_thinking` (`apply_chat_template_kwargs`). */
   readonly extra?: Readonly<Record<string, unknown>>;
-  /** A template to use in the place of the tokenizer's own (`custom_chat_template`). */
+  /** A template to use instead of the tokenizer's own (`custom_chat_template`). */
   readonly template?: string | null;
-  /** The moment that `strftime_now` tells. */
+  /** The time that `strftime_now` formats. */
   readonly now?: Date;
 };
 
@@ -49,8 +49,8 @@ export function renderChat(tokenizer: Tokenizer, messages: readonly Message[], o
   if (addGenerationPrompt || last === undefined) {
     throw new UserError(
       last === undefined
-        ? "There is no message to go on with: the conversation is empty. Give it at least one message."
-        : "A conversation cannot both go on with its last message and start a new reply. Choose one of the two.",
+        ? "There is no message to continue: the conversation is empty. Give it at least one message."
+        : "A conversation cannot both continue its last message and start a new reply. Choose one of the two.",
     );
   }
   const [opened, text] = leaveOpen(last);
@@ -63,10 +63,10 @@ export function encodeChat(tokenizer: Tokenizer, messages: readonly Message[], o
 }
 
 /**
- * The system prompt that the template puts in by itself, and what it puts before a reply, as token ids.
+ * The system prompt that the template adds by itself, and the text that it adds before a reply, as token ids.
  *
- * One empty user message is `system + turn` and two are `system + 2 turns`, so the system prompt is what is left of the
- * first after taking away their difference.
+ * One empty user message is `system + turn` and two are `system + 2 turns`. Their difference is a turn, and the first
+ * without a turn is the system prompt.
  */
 export function systemAndGenerationPrompt(
   tokenizer: Tokenizer,
@@ -86,7 +86,7 @@ function turnLength(tokenizer: Tokenizer, one: number, options: ChatOptions): nu
     return lengthOf([user, user]) - one;
   } catch (error) {
     if (!(error instanceof UserError && error.cause instanceof TemplateRaised)) throw error;
-    // The template insists on user and assistant in turn: measure the second user turn behind a reply.
+    // The template needs user and assistant in turn: measure the second user turn after a reply.
     const reply: Message = { role: "assistant", content: "" };
     return lengthOf([user, reply, user]) - lengthOf([user, reply]);
   }
@@ -143,21 +143,21 @@ function compile(template: string, tokenizer: Tokenizer): Program {
     return program;
   } catch (error) {
     throw new UserError(
-      `The chat template for ${tokenizer.dir} is not a Jinja template that can be read: ${messageOf(error)}. ` +
+      `The chat template for ${tokenizer.dir} is not a Jinja template that can be parsed: ${messageOf(error)}. ` +
         "Set another one with `custom_chat_template`.",
       { cause: error },
     );
   }
 }
 
-/** Reasoning goes by several names; transformers fills in the two that templates read. */
+/** Reasoning has several names; transformers sets the two that templates read. */
 function withReasoning(message: Message): Message {
   const reasoning = message.reasoning_content ?? message.thinking ?? message.reasoning;
   if (reasoning === undefined || reasoning === null) return message;
   return { thinking: reasoning, ...message, reasoning_content: String(reasoning) };
 }
 
-/** A field that is `undefined` is a field that is not there. */
+/** Remove fields that are `undefined`: for a template they do not exist. */
 function withoutUndefined(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutUndefined);
   if (typeof value !== "object" || value === null) return value;
@@ -165,7 +165,7 @@ function withoutUndefined(value: unknown): unknown {
   return Object.fromEntries(entries.map(([key, item]) => [key, withoutUndefined(item)]));
 }
 
-/** Stands at the end of the last message while the template runs; a template that trims takes its space away. */
+/** Is at the end of the last message while the template runs; a template that trims removes its space. */
 const mark = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 function leaveOpen(message: Message): [opened: Message, text: string] {
@@ -174,7 +174,7 @@ function leaveOpen(message: Message): [opened: Message, text: string] {
   const index = (content ?? []).findLastIndex((part) => typeof part.text === "string");
   const part = content?.[index];
   if (content === undefined || content === null || part?.text === undefined) {
-    throw new UserError(`The last message (role "${message.role}") has no text to go on with. Give it a content.`);
+    throw new UserError(`The last message (role "${message.role}") has no text to continue. Give it a content.`);
   }
   return [{ ...message, content: content.with(index, { ...part, text: part.text + mark }) }, part.text];
 }
@@ -183,10 +183,10 @@ function cutAtMark(rendered: string, text: string, tokenizer: Tokenizer): string
   const at = rendered.lastIndexOf(mark.trim());
   if (at < 0 || !rendered.includes(text.trim())) {
     throw new UserError(
-      `The chat template of ${tokenizer.dir} does not show the last message as it is, so the model cannot go on with it. ` +
+      `The chat template of ${tokenizer.dir} does not write the last message as it is, so the model cannot continue it. ` +
         "Start a new reply instead, or set another template with `custom_chat_template`.",
     );
   }
-  // Where the mark has lost its space, the template trims, and so would it have trimmed the message.
+  // If the mark has lost its space, the template trims, so it would have trimmed the message too.
   return rendered.startsWith(mark, at) ? rendered.slice(0, at) : rendered.slice(0, at).trimEnd();
 }

@@ -1,12 +1,12 @@
 /**
  * From tokens back to text, one token at a time: the decoders of a tokenizer.json as a chain of small stages.
  *
- * The rules are those of Hugging Face's Rust `tokenizers`, to the letter: a run of byte-fallback tokens that is not
- * UTF-8 as a whole becomes one U+FFFD per byte; byte-level text is decoded with the maximal-subpart rule. A stage holds
- * back only what a later token could still change, so that what it has given out is final.
+ * The rules are exactly those of Hugging Face's Rust `tokenizers`: a run of byte-fallback tokens that is not UTF-8 as a
+ * whole becomes one U+FFFD per byte; byte-level text is decoded with the maximal-subpart rule. A stage holds back only
+ * what a later token could still change, so the pieces that it has returned are final.
  */
 
-/** Takes the next piece (`null` at the end) and gives out the pieces that are now final. */
+/** Takes the next piece (`null` at the end) and returns the pieces that are now final. */
 export type Stage = (piece: string | null) => readonly string[];
 
 /** The `decoder` entry of a tokenizer.json. */
@@ -23,14 +23,14 @@ export type DecoderJson = {
 };
 
 /**
- * A maker of fresh chains for this decoder, or `null` if one of its parts cannot work token by token.
+ * A function that makes a new chain for this decoder, or `null` if one of its parts cannot work token by token.
  *
- * `atStart: false` leaves out the rules for the beginning of a text (the space that is stripped there).
+ * `atStart: false` skips the rules for the beginning of a text (the space that is stripped there).
  */
 export function decoderChain(decoder: DecoderJson | null): ((atStart: boolean) => Stage) | null {
   if (decoder === null) return (atStart) => joinWithSpaces(atStart);
   const makers: ((atStart: boolean) => Stage)[] = [];
-  let isFused = false; // everything behind Fuse or ByteLevel is a single token for the stages after it
+  let isFused = false; // the output of Fuse or ByteLevel is a single token for the stages after it
   for (const part of decoder.type === "Sequence" ? (decoder.decoders ?? []) : [decoder]) {
     const maker = stageOf(part, isFused);
     if (maker === null) return null;
@@ -51,7 +51,7 @@ function stageOf(part: DecoderJson, isFused: boolean): ((atStart: boolean) => St
       return () => perPiece((piece) => piece);
     case "Replace": {
       const from = part.pattern?.String;
-      // Behind a fuse a longer pattern could straddle two pieces.
+      // After a Fuse a longer pattern could match across two pieces.
       if (from === undefined || from === "" || (isFused && [...from].length > 1)) return null;
       return () => perPiece((piece) => piece.replaceAll(from, content));
     }
@@ -77,7 +77,7 @@ function compose(stages: readonly Stage[]): Stage {
   };
 }
 
-/** A stage without memory. */
+/** A stage without state. */
 function perPiece(change: (piece: string) => string): Stage {
   return (piece) => (piece === null ? [] : [change(piece)]);
 }
@@ -158,7 +158,7 @@ function byteOf(piece: string): number | null {
   return piece.length === 6 && /^<0x[0-9A-Fa-f]{2}>$/.test(piece) ? Number.parseInt(piece.slice(3, 5), 16) : null;
 }
 
-/** GPT-2's printable stand-ins for the 256 bytes, from character code to byte; -1 where there is none. */
+/** GPT-2's printable characters for the 256 bytes, from character code to byte; -1 for other characters. */
 const byteOfChar: Int16Array = (() => {
   const table = new Int16Array(512).fill(-1);
   let next = 256;
@@ -169,7 +169,7 @@ const byteOfChar: Int16Array = (() => {
   return table;
 })();
 
-/** The bytes behind a byte-level token; a token with any other character (an added token) stands for itself. */
+/** The bytes of a byte-level token; a token with any other character (an added token) is UTF-8 text. */
 function bytesOf(piece: string): Uint8Array {
   const bytes = new Uint8Array(piece.length);
   for (let i = 0; i < piece.length; i++) {
@@ -188,7 +188,7 @@ function byteLevel(): Stage {
     const bytes = bytesOf(piece);
     if (bytes.length === 0) return [];
     if (isBetweenCharacters && bytes.every((byte) => byte < 0x80)) return [String.fromCharCode(...bytes)];
-    // An ASCII byte ends whatever came before it, so nothing is pending behind one.
+    // An ASCII byte ends any incomplete character before it, so nothing is pending after it.
     isBetweenCharacters = bytes[bytes.length - 1]! < 0x80;
     return [utf8.decode(bytes, { stream: true })];
   };

@@ -38,7 +38,7 @@ describe.each(kinds)("streaming with a tokenizer like %s", async (kind) => {
     },
   );
 
-  test("what was pushed is a beginning of the whole decode at every moment", () => {
+  test("the pushed text is always a prefix of the whole decode", () => {
     for (const ids of sequences) {
       const whole = tokenizer.decode(ids);
       const stream = streamDecoder(tokenizer);
@@ -61,7 +61,7 @@ test("plain words arrive with their own token, not later", async () => {
   }
 });
 
-test("a decoder that needs the whole text gives it out at the end", async () => {
+test("a decoder that needs the whole text returns it at the end", async () => {
   const source = JSON.parse(readFileSync(join(fixtures, "wordlevel/tokenizer.json"), "utf8"));
   source.model.vocab["##8"] = 16;
   const dir = await mkdtemp(join(tmpdir(), "stream-"));

@@ -1,25 +1,25 @@
 /**
- * Text from token ids as they come: nothing is given out that a later token could still change, so a character never
- * arrives in halves. The law: all pushes and the end, joined, are `decode` of all ids. Each token is looked at once.
+ * Text from token ids as they come. Text that a later token could still change is held back, so a character is never
+ * split. The law: all pushes and the end, joined, equal `decode` of all ids. Each token is read once.
  */
 import type { Stage } from "./detokenizer.ts";
 
-/** What decoding needs of a tokenizer. */
+/** What decoding needs from a tokenizer. */
 export type Decodable = {
-  /** The vocabulary's own spelling of a token (`Ġworld`, `▁world`, `<0xE4>`); `null` for an id it does not have. */
+  /** A token as the vocabulary writes it (`Ġworld`, `▁world`, `<0xE4>`); `null` for an unknown id. */
   pieceOf(id: number): string | null;
   /** Whether `skipSpecialTokens` drops this id. */
   isSpecial(id: number): boolean;
-  /** A fresh chain of decoder stages. */
+  /** A new chain of decoder stages. */
   openDecoder(): Stage;
 };
 
 export type DecodeOptions = { readonly skipSpecialTokens?: boolean };
 
 export type StreamDecoder = {
-  /** The text that this token makes final; often its own, sometimes none, sometimes that of tokens before it. */
+  /** The text that is final with this token: often its own, sometimes none, sometimes that of earlier tokens. */
   push(id: number): string;
-  /** What was held back. */
+  /** The text that was held back. */
   end(): string;
 };
 

@@ -1,9 +1,10 @@
 /**
- * What Hugging Face's chat templates may call beyond plain Jinja: `tojson`, `raise_exception`, `strftime_now`, `range`.
+ * The functions that Hugging Face's chat templates use beyond plain Jinja: `tojson`, `raise_exception`, `strftime_now`,
+ * `range`.
  *
- * `tojson` is Python's `json.dumps(value, ensure_ascii=False)`, to the character: models are trained on its spacing. The
- * engine has one of its own (empty lists and exponents differ), and a `strip` that does not look at its argument; a
- * parsed template is made to call ours (`callPython`).
+ * `tojson` is exactly Python's `json.dumps(value, ensure_ascii=False)`: models are trained on its spacing. The template
+ * engine's own `tojson` differs (empty lists, exponents), and its `strip` ignores its argument, so a parsed template is
+ * changed to call ours (`callPython`).
  */
 import type { Environment } from "@huggingface/jinja";
 
@@ -48,7 +49,7 @@ export function callPython(node: unknown): void {
   }
 }
 
-// The engine does not export its node types. These are the fields read above, each of them perhaps not there.
+// The template engine does not export its node types. These are the fields that are read above; each may be missing.
 type AnyNode = {
   readonly type?: string;
   readonly value?: unknown;
@@ -60,7 +61,7 @@ type AnyNode = {
   readonly args?: readonly unknown[];
 };
 
-/** The name has a dot, so that no variable of a template can be in its place. */
+/** The name has a dot, so no variable of a template can have it. */
 function callOf(name: string, args: readonly unknown[]): object {
   return { type: "CallExpression", callee: { type: "Identifier", value: name }, args };
 }
@@ -78,7 +79,7 @@ function strip(name: (typeof stripNames)[number], text: unknown, chars: unknown)
   return letters.slice(from, to).join("");
 }
 
-/** The engine hands over its own wrappers, each with the thing itself in `value`; maps and lists hold wrappers again. */
+/** The engine passes its own wrappers, with the plain value in `value`; maps and lists contain wrappers too. */
 function plainValue(wrapped: unknown): unknown {
   if (wrapped instanceof Map) return new Map([...wrapped].map(([key, value]) => [key, plainValue(value)]));
   if (Array.isArray(wrapped)) return wrapped.map(plainValue);
@@ -124,7 +125,7 @@ function quote(text: string, ensureAscii: boolean): string {
   return quoted.replace(/[^\0-~]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** Python writes an exponent below 1e-4 and from 1e16 on, with two digits at least. */
+/** Python writes an exponent for numbers below 1e-4 and from 1e16 on, with at least two digits. */
 function pythonNumber(value: number): string {
   if (Number.isInteger(value)) return BigInt(value).toString();
   const [digits, exponent] = value.toExponential().split("e");
@@ -141,7 +142,7 @@ function range(from: number, to?: number, step = 1): number[] {
 const days = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const months = "January February March April May June July August September October November December".split(" ");
 
-/** Python's `strftime` in the C locale, for the directives that say something about a date. */
+/** Python's `strftime` in the C locale, for the usual directives of dates and times. */
 function strftime(now: Date, format: string): string {
   const two = (value: number) => String(value).padStart(2, "0");
   const day = days[now.getDay()]!;
@@ -169,7 +170,7 @@ function strftime(now: Date, format: string): string {
   // `%-d` is glibc's `%d` without the leading zero.
   return format.replace(/%(-?)([a-zA-Z%])/g, (whole, dash, letter) => {
     const text = directives[letter];
-    if (text === undefined) throw new Error(`strftime_now("${format}") has the directive ${whole}, which is not known`);
+    if (text === undefined) throw new Error(`strftime_now("${format}") has the unknown directive ${whole}`);
     return dash === "" ? text : text.replace(/^[0 ]+(?=.)/, "");
   });
 }

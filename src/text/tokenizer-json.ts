@@ -1,10 +1,10 @@
 /**
- * tokenizer.json and the files beside it, brought into the form that `@huggingface/tokenizers` encodes exactly.
+ * tokenizer.json and the files beside it, converted to the form that `@huggingface/tokenizers` encodes exactly.
  *
- * This is the one place that knows where that library departs from the Rust `tokenizers` it mirrors. Departures that
- * can be written differently are (`repairPreTokenizer`); the one that cannot is refused (`single_word`). Tokens named only
- * in tokenizer_config.json are added, as transformers does. BOS and EOS are put by tokenizer.json's post-processor;
- * `add_bos_token` and `add_eos_token` have no say beside it, there as here.
+ * Only this file knows where that library differs from the Rust `tokenizers`. Differences that can be avoided by other
+ * settings are (`repairPreTokenizer`); the one that cannot is an error (`single_word`). Tokens that only
+ * tokenizer_config.json names are added, as in transformers. tokenizer.json's post-processor adds BOS and EOS;
+ * `add_bos_token` and `add_eos_token` have no effect, as in transformers.
  */
 import { UserError } from "../util/errors.ts";
 import type { DecoderJson } from "./detokenizer.ts";
@@ -19,7 +19,7 @@ export type AddedTokenJson = {
   readonly normalized?: boolean;
 };
 
-/** A normalizer, pre-tokenizer or post-processor: the fields that are read here, and others that are passed on. */
+/** A normalizer, pre-tokenizer or post-processor: the fields that are read here; others are passed on. */
 type Part = {
   readonly type: string;
   readonly pretokenizers?: readonly Part[];
@@ -51,7 +51,7 @@ export type TokenizerJson = {
   readonly decoder: DecoderJson | null;
 };
 
-/** What the other files of the folder say about the tokens. */
+/** The settings of tokens in the other files of the folder. */
 export type TokenSettings = {
   /** `bos_token`, `eos_token`, … by name. */
   readonly specialTokens: Readonly<Record<string, string>>;
@@ -105,13 +105,13 @@ function mergeAddedTokens(json: TokenizerJson, settings: TokenSettings): AddedTo
 function repairPreTokenizer(json: TokenizerJson): Part | null {
   const repaired = json.pre_tokenizer === null ? null : repairPart(json.pre_tokenizer);
   if (!splitsAtMetaspace(json)) return repaired;
-  // Without a pre-tokenizer that splits, every text is one word of up to a megabyte. Where no token reaches over the
-  // beginning of a word, splitting there gives the same ids, in a fraction of the time.
+  // Without a pre-tokenizer that splits, every text is one word of up to a megabyte. If no token spans the start of a
+  // word, splitting there gives the same ids, in a fraction of the time.
   const words: Part = { type: "Split", pattern: { Regex: "▁+[^▁]*|[^▁]+" }, behavior: "Isolated", invert: false };
   return { type: "Sequence", pretokenizers: repaired === null ? [words] : [repaired, words] };
 }
 
-// GPT-2's own split, as in the Rust library. Written as a Split its `\s` does not take U+FEFF for white space.
+// GPT-2's own split, as in the Rust library. In a Split, `\s` does not match U+FEFF.
 const gpt2Split: Part = {
   type: "Split",
   pattern: { Regex: String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` },
@@ -134,7 +134,7 @@ function repairPart(part: Part): Part {
   return part;
 }
 
-/** The library only knows Removed and Isolated; the other behaviours are written as patterns to isolate. */
+/** The library supports Removed and Isolated only; the other behaviours are written as patterns to isolate. */
 function repairSplit(part: Part): Part {
   const { pattern, behavior, invert } = part;
   const cut = pattern?.Regex ?? (pattern?.String ?? "").replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
@@ -145,7 +145,7 @@ function repairSplit(part: Part): Part {
   };
   const Regex = merged[behavior ?? ""];
   if (Regex !== undefined && !invert) return { ...part, pattern: { Regex }, behavior: "Isolated" };
-  // Isolating what a pattern matches and isolating what it does not is the same cut.
+  // Isolating what a pattern matches and isolating what it does not match split at the same places.
   return behavior === "Isolated" && invert ? { ...part, invert: false } : part;
 }
 

@@ -2,8 +2,8 @@
  * A tokenizer from a Hugging Face folder: tokenizer.json with tokenizer_config.json, special_tokens_map.json,
  * generation_config.json and the chat template beside it.
  *
- * The law: ids and text equal those of Hugging Face's Python libraries. Encoding is `@huggingface/tokenizers` behind
- * the repairs of `tokenizer-json.ts`; decoding is `detokenizer.ts`, the same code token by token and at once.
+ * The law: ids and text equal those of Hugging Face's Python libraries. `@huggingface/tokenizers` encodes, with the
+ * repairs of `tokenizer-json.ts`; `detokenizer.ts` decodes, with the same code for whole texts and token by token.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -20,7 +20,7 @@ import {
 } from "./tokenizer-json.ts";
 
 export type EncodeOptions = {
-  /** Put BOS, EOS, … where the model expects them; true unless told otherwise, as in transformers. */
+  /** Add BOS, EOS, … where the model expects them; true by default, as in transformers. */
   readonly addSpecialTokens?: boolean;
 };
 
@@ -30,20 +30,20 @@ export type SpecialTokens = Readonly<Record<string, string>>;
 export type Tokenizer = Decodable & {
   /** The folder it was read from; messages name it. */
   readonly dir: string;
-  /** Tokens of the vocabulary and added ones, as `len(tokenizer)` in transformers. */
+  /** The number of tokens, added ones included, as `len(tokenizer)` in transformers. */
   readonly vocabSize: number;
   readonly bosId: number | null;
   readonly eosId: number | null;
-  /** The padding token; EOS where there is none. */
+  /** The padding token; EOS if there is none. */
   readonly padId: number | null;
   /** Every token that ends a response: `eos_token` first, then generation_config.json's. */
   readonly eosIds: readonly number[];
   encode(text: string, options?: EncodeOptions): Int32Array;
   decode(ids: ArrayLike<number>, options?: DecodeOptions): string;
-  /** The text a token stands for in the middle of a text; U+FFFD where it is a part of a character. */
+  /** The text of a token in the middle of a text; U+FFFD if it is part of a character. */
   tokenText(id: number): string;
   readonly chatTemplate: string | null;
-  /** The template to use with tools, where the folder has a separate one. */
+  /** The template for tools, if the folder has a separate one. */
   readonly toolTemplate: string | null;
   readonly specialTokens: SpecialTokens;
 };
@@ -54,7 +54,7 @@ export async function loadTokenizer(dir: string): Promise<Tokenizer> {
   const source = await readJson(file);
   if (source === null) {
     throw new UserError(
-      `${dir} has no tokenizer.json. A folder with only tokenizer.model or vocab files is converted by transformers: ` +
+      `${dir} has no tokenizer.json. transformers can convert a folder that has only tokenizer.model or vocab files: ` +
         "AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
     );
   }
@@ -75,7 +75,7 @@ export async function loadTokenizer(dir: string): Promise<Tokenizer> {
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** What the library's `encode` gives; its own declarations leave this open. */
+/** The result of the library's `encode`, which its own types leave open. */
 type Encoding = { readonly ids: readonly number[]; readonly tokens: readonly string[] };
 
 type Sources = {
@@ -92,7 +92,7 @@ function assemble({ dir, json, settings, generation, library, templates }: Sourc
   const idOf = vocabularyOf(json.model);
   for (const token of json.added_tokens) idOf.set(token.content, token.id);
   for (const [piece, id] of idOf) pieces[id] = piece;
-  // An added token wins over a piece of the vocabulary with the same id.
+  // An added token takes precedence over a piece of the vocabulary with the same id.
   for (const token of json.added_tokens) pieces[token.id] = token.content;
   const special = new Set(json.added_tokens.filter((token) => token.special).map((token) => token.id));
   const named = (name: string): number | null => idOf.get(settings.specialTokens[name] ?? "") ?? null;
@@ -114,7 +114,7 @@ function assemble({ dir, json, settings, generation, library, templates }: Sourc
     isSpecial: (id) => special.has(id),
     openDecoder: () => chain(true),
     encode(text, { addSpecialTokens = true } = {}) {
-      // A lone surrogate has no UTF-8 form; it becomes U+FFFD, as everywhere where text is turned to bytes.
+      // A lone surrogate has no UTF-8 form; it becomes U+FFFD, as usual.
       const { ids, tokens }: Encoding = library.encode(text.toWellFormed(), { add_special_tokens: addSpecialTokens });
       checkKnown(ids, tokens, dir);
       return Int32Array.from(unknownBytes === null ? ids : ids.flatMap((id, i) => unknownBytes(id, tokens[i]!)));
@@ -135,7 +135,7 @@ function assemble({ dir, json, settings, generation, library, templates }: Sourc
   return tokenizer;
 }
 
-/** A decoder that only works on whole texts (WordPiece, CTC): everything is held back to the end. */
+/** A decoder that works on whole texts only (WordPiece, CTC): everything is held back until the end. */
 function wholeDecoder(library: Library): () => Stage {
   return () => {
     const pieces: string[] = [];
@@ -147,7 +147,7 @@ function wholeDecoder(library: Library): () => Stage {
   };
 }
 
-/** A Unigram with byte fallback spells an unknown piece as its bytes; the library would give the unknown token. */
+/** A Unigram model with byte fallback encodes an unknown piece as its bytes; the library returns the unknown token. */
 function byteFallbackOf(
   { model }: TokenizerJson,
   idOf: ReadonlyMap<string, number>,
@@ -167,8 +167,8 @@ function checkKnown(ids: readonly (number | undefined)[], tokens: readonly strin
   const unknown = ids.indexOf(undefined);
   if (unknown < 0) return;
   throw new UserError(
-    `The tokenizer of ${dir} has no token for ${JSON.stringify(tokens[unknown])} and no \`unk_token\` to stand for it. ` +
-      "Leave such characters out of the text, or use a model whose vocabulary has them.",
+    `The tokenizer of ${dir} has no token for ${JSON.stringify(tokens[unknown])} and no \`unk_token\`. ` +
+      "Remove such characters from the text, or use a model whose vocabulary has them.",
   );
 }
 
@@ -177,16 +177,16 @@ function openLibrary(json: TokenizerJson, file: string): Library {
     return new Library(json, { unk_token: json.model.unk_token, clean_up_tokenization_spaces: false });
   } catch (error) {
     throw new UserError(
-      `${file} asks for something the tokenizer library does not know: ${messageOf(error)}. ` +
+      `${file} uses a feature that the tokenizer library does not support: ${messageOf(error)}. ` +
         "Save it again with a current version of transformers, or use a model with a BPE or Unigram tokenizer.",
       { cause: error },
     );
   }
 }
 
-/** tokenizer_config.json first; special_tokens_map.json for what it does not name. */
+/** From tokenizer_config.json; tokens that it does not name from special_tokens_map.json. */
 function readSettings(config: Json, map: Json): TokenSettings {
-  // The order in which transformers gives out ids to those that have none.
+  // The order in which transformers gives ids to tokens that have none.
   const names = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"].map((kind) => `${kind}_token`);
   const specialTokens: Record<string, string> = {};
   for (const name of names) {
@@ -260,10 +260,10 @@ async function readJson(file: string): Promise<Json | null> {
   } catch (error) {
     throw new UserError(`${file} is not JSON: ${messageOf(error)}. Download the file again.`, { cause: error });
   }
-  throw new UserError(`${file} does not hold a JSON object. Download the file again.`);
+  throw new UserError(`${file} is not a JSON object. Download the file again.`);
 }
 
-/** The parts this code reads are there; what is inside of them is checked by the library when it builds them. */
+/** Checks the parts that are read here; the library checks the rest when it builds them. */
 function checkShape(source: Json, file: string): TokenizerJson {
   const { model } = source;
   if (!isJson(model) || typeof model.vocab !== "object" || model.vocab === null) {

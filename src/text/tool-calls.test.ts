@@ -4,7 +4,7 @@ import { type ReplyEvent, ReplyReader } from "./tool-calls.ts";
 
 type Read = { text: string; calls: { name: string; arguments: string }[] };
 
-/** What a reply says, joined. */
+/** The text and calls of a reply, joined. */
 function read(pieces: readonly string[]): Read {
   const reader = new ReplyReader();
   const events: ReplyEvent[] = [...pieces.flatMap((piece) => reader.push(piece)), ...reader.end()];
@@ -91,13 +91,13 @@ describe("a reply is read as text and calls", () => {
   }
 });
 
-/** The reply cut at some places. */
+/** The reply split at some positions. */
 function cut(reply: string, places: readonly number[]): string[] {
   const ends = [...places.map((place) => place % (reply.length + 1)), reply.length].sort((a, b) => a - b);
   return ends.map((end, i) => reply.slice(ends[i - 1] ?? 0, end));
 }
 
-test("how a reply is cut into pieces does not change what is read", () => {
+test("the result does not depend on how a reply is split into pieces", () => {
   const fragments = fc.constantFrom(
     ...[
       "<tool_call>",
@@ -133,7 +133,7 @@ test("how a reply is cut into pieces does not change what is read", () => {
   );
 });
 
-test("arguments are given out while they arrive", () => {
+test("arguments are emitted while they arrive", () => {
   const reader = new ReplyReader();
   expect(reader.push('<tool_call>{"name": "f", "arguments": ')).toEqual([]);
   expect(reader.push('{"city": "Pa')).toEqual([

@@ -1,10 +1,10 @@
 /**
- * Calls of functions in the text of a reply, in the form of Hermes and Qwen: `<tool_call>{"name": …, "arguments":
- * {…}}</tool_call>`, found while the text still arrives.
+ * Tool calls in the text of a reply, in the format of Hermes and Qwen: `<tool_call>{"name": …, "arguments":
+ * {…}}</tool_call>`, parsed while the text arrives.
  *
- * A call is announced when its name and the beginning of its arguments are there; its arguments then follow as the
- * model writes them, which is not always JSON to the end. What does not become a call stays text: nothing is lost.
- * The law: events, joined, do not depend on how the text was cut into pieces.
+ * A call event comes when its name and the beginning of its arguments have arrived; its arguments follow as the model
+ * writes them, and may not be complete JSON. Text that is not a valid call stays text: nothing is lost. The law: the
+ * joined events do not depend on how the text was split into pieces.
  */
 import { overlap } from "./stream.ts";
 
@@ -19,7 +19,7 @@ export type ReplyEvent =
 
 export class ReplyReader {
   #calls = 0;
-  /** Text that has not been given out: the beginning of a tag perhaps, or space that is dropped before a call. */
+  /** Text that is held back: it may be the beginning of a tag, or space that is dropped before a call. */
   #text = "";
   #call: CallReader | null = null;
   #events: ReplyEvent[] = [];
@@ -27,15 +27,15 @@ export class ReplyReader {
   /** Read more of the reply. */
   push(piece: string): ReplyEvent[] {
     this.#read(piece);
-    return this.#take();
+    return this.#flush();
   }
 
   /** The reply is over. */
   end(): ReplyEvent[] {
     if (this.#call !== null) this.#close(this.#call);
-    if (this.#calls === 0 || this.#text.trim() !== "") this.#say(this.#text);
+    if (this.#calls === 0 || this.#text.trim() !== "") this.#emit(this.#text);
     this.#text = "";
-    return this.#take();
+    return this.#flush();
   }
 
   #read(piece: string): void {
@@ -43,16 +43,16 @@ export class ReplyReader {
     while (rest !== "") rest = this.#call === null ? this.#readText(rest) : this.#readCall(this.#call, rest);
   }
 
-  /** Give out text up to a call; returns what is behind the opening tag. */
+  /** Emit text up to a call; returns the text after the opening tag. */
   #readText(piece: string): string {
     const text = this.#text + piece;
     const at = text.indexOf(openTag);
     const before = at >= 0 ? text.slice(0, at) : text.slice(0, text.length - overlap(text, openTag));
-    const said = before.trimEnd();
-    this.#say(said);
-    this.#text = at >= 0 ? "" : text.slice(said.length);
+    const plain = before.trimEnd();
+    this.#emit(plain);
+    this.#text = at >= 0 ? "" : text.slice(plain.length);
     if (at < 0) return "";
-    this.#call = new CallReader(before.slice(said.length));
+    this.#call = new CallReader(before.slice(plain.length));
     return text.slice(at + openTag.length);
   }
 
@@ -76,26 +76,26 @@ export class ReplyReader {
     this.#call = null;
     if (call.isWhole && call.state !== "broken") call.ready ??= "{}"; // a function without arguments
     this.#report(call);
-    if (!call.isAnnounced) this.#say(call.raw);
+    if (!call.isAnnounced) this.#emit(call.raw);
   }
 
-  #say(text: string): void {
+  #emit(text: string): void {
     if (text !== "") this.#events.push({ kind: "text", text });
   }
 
-  #take(): ReplyEvent[] {
+  #flush(): ReplyEvent[] {
     return this.#events.splice(0);
   }
 }
 
-/** Reads the JSON between two tags, character by character; the keys of the outermost object matter, values are raw. */
+/** Reads the JSON between two tags, character by character: it parses the keys of the outermost object, values stay raw. */
 class CallReader {
   state: "open" | "closed" | "broken" = "open";
   isAnnounced = false;
   name: string | null = null;
-  /** Arguments that have not been given out; null until they begin. */
+  /** Arguments that are not emitted yet; null until they begin. */
   ready: string | null = null;
-  /** All of it, with the space before the tag: what is said when this is no call. */
+  /** The whole text, with the space before the tag: it is emitted as text if this is not a call. */
   raw: string;
   /** The outermost object is closed. */
   isWhole = false;
@@ -141,7 +141,7 @@ class CallReader {
     }
     for (const kept of this.#tag) this.#keep(kept);
     this.#tag = "";
-    this.#breakOff();
+    this.#fail();
     if (this.state === "open") this.#step(char);
   }
 
@@ -166,7 +166,7 @@ class CallReader {
     if (/\s/.test(char)) return;
     if (this.#depth === 0) {
       if (char === "{" && !this.isWhole) this.#depth = 1;
-      else this.#breakOff();
+      else this.#fail();
     } else if (char === "," || char === "}") {
       if (this.#token !== "") this.#endToken(); // a number, true, false or null
       this.#isValue = false;
@@ -176,7 +176,7 @@ class CallReader {
     else if (char === '"') {
       this.#isInString = true;
       this.#keep(char);
-    } else if (!this.#isValue) this.#breakOff();
+    } else if (!this.#isValue) this.#fail();
     else {
       if (char === "{" || char === "[") this.#depth = 2;
       if (char === "{" && this.#isArguments()) this.ready ??= "";
@@ -188,7 +188,7 @@ class CallReader {
     return this.#isValue && (this.#key === "arguments" || this.#key === "parameters");
   }
 
-  /** Arguments are given out as they come; anything else is kept until it is whole. */
+  /** Arguments are emitted as they come; anything else is kept until it is complete. */
   #keep(char: string): void {
     if (this.#isArguments() && this.ready !== null) this.ready += char;
     else this.#token += char;
@@ -200,17 +200,17 @@ class CallReader {
     if (!this.#isValue) this.#key = readJson(token);
     else if (this.#key === "name") {
       this.name = readJson(token);
-      if (!this.name) this.#breakOff();
+      if (!this.name) this.#fail();
     } else if (this.#isArguments() && token !== "") this.ready = token === "null" ? "{}" : (readJson(token) ?? token);
   }
 
-  /** Once name and arguments are there it is a call, whatever is wrong with the rest of it. */
-  #breakOff(): void {
+  /** With a name and arguments it is a call, even if the rest is not valid. */
+  #fail(): void {
     if (this.name === null || this.ready === null) this.state = "broken";
   }
 }
 
-/** The text that a JSON string stands for; null if it is none. */
+/** The value of a JSON string; null if it is not one. */
 function readJson(token: string): string | null {
   try {
     const value: unknown = JSON.parse(token);

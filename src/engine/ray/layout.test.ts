@@ -15,8 +15,8 @@ const cuts = fc.oneof(
   fc.record({ maxTokens: fc.integer({ min: 1, max: 200 }) }),
 );
 
-describe("a batch that is divided among workers", () => {
-  test("has every row once, and as many rounds for one worker as for another", () => {
+describe("a batch that is divided over workers", () => {
+  test("has every row once, and the same number of rounds for every worker", () => {
     fc.assert(
       fc.property(batches, cuts, fc.integer({ min: 1, max: 5 }), (lengths, micro: MicroBatching, workers) => {
         const rows = lengths.map(rowOf);
@@ -33,7 +33,7 @@ describe("a batch that is divided among workers", () => {
     );
   });
 
-  test("gives workers like work: none has more than the longest row above another", () => {
+  test("gives workers equal work: the difference is at most the longest row", () => {
     fc.assert(
       fc.property(batches, fc.integer({ min: 2, max: 5 }), (lengths, workers) => {
         const rounds = divide(lengths.map(rowOf), { micro: { rows: 2 }, regime: null, workers });
@@ -45,7 +45,7 @@ describe("a batch that is divided among workers", () => {
     );
   });
 
-  test("keeps rows apart whose rotary embeddings depend on their length", () => {
+  test("separates rows whose rotary embeddings depend on their length", () => {
     const lengths = [40, 41, 41, 5, 6, 40, 7];
     const regime = { type: "dynamic", end: 32 } as const;
     const rounds = divide(lengths.map(rowOf), { micro: { rows: 8 }, regime, workers: 1 });
@@ -83,12 +83,12 @@ describe("a micro-batch", () => {
     expect([...block.places]).toEqual([0, 2, 3]);
   });
 
-  test("in which nothing counts is none", () => {
+  test("without counted tokens is null", () => {
     expect(layOut(rows, [2], { heads: ["logprobs"], vocabSize: 100 })).toBeNull();
     expect(layOut(rows, [], { heads: ["logprobs"], vocabSize: 100 })).toBeNull();
   });
 
-  test("with a token outside of the vocabulary is refused", () => {
+  test("with a token outside the vocabulary is an error", () => {
     expect(() => layOut(rows, [0], { heads: ["logprobs"], vocabSize: 13 })).toThrow(UserError);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * The controller's half of sampling, over workers that draw the token that their random number says: who runs where and
- * when, what ends a sample, and what becomes of the tokens of a round that come after its end.
+ * The controller's side of sampling, over workers whose tokens follow from their random numbers: which worker runs what
+ * and when, what ends a sample, and that tokens of a round after its end are ignored.
  */
 import { describe, expect, test } from "vitest";
 import type { SampleRequest, SamplerLimits } from "../../rollout/request.ts";
@@ -11,7 +11,7 @@ const VOCABULARY = 50;
 type Known = { key: number; limit: number; length: number; ends: readonly number[] };
 type Added = { key: number; limit: number; prompt: Int32Array; params: { stop_token_ids: readonly number[] } };
 
-/** Workers that keep what they are told, and a record of what each had to do in each round. */
+/** Workers that store their sequences, and a record of how many each had in each round. */
 function yard(limits: SamplerLimits = {}, more: Partial<RaySamplerParts> = {}) {
   const workers = 2;
   const known: Map<number, Known>[] = Array.from({ length: workers }, () => new Map());
@@ -76,7 +76,7 @@ const letters: Decodable = {
 };
 
 describe("sampling in rounds", () => {
-  test("a request gets its own tokens, alone or among others, on whichever worker", async () => {
+  test("a request gets the same tokens, alone or among others, on any worker", async () => {
     const alone = await Promise.all([1, 2, 3, 4, 5].map((seed) => yard().sampler.sample(ask(seed))));
     const { sampler } = yard();
     const together = await Promise.all([1, 2, 3, 4, 5].map((seed) => sampler.sample(ask(seed))));
@@ -102,12 +102,12 @@ describe("sampling in rounds", () => {
     { cache: { numbers: 7 * 2, perToken: 0, perRow: 7 } },
   ])("no worker has more than it may: %j", async ({ limits, ...more }) => {
     const { sampler, rounds } = yard(limits, more);
-    const told: number[] = [];
+    const finished: number[] = [];
     await Promise.all(
-      [1, 2, 3, 4, 5, 6, 7].map((seed) => sampler.sample(ask(seed, { onSample: () => told.push(seed) }))),
+      [1, 2, 3, 4, 5, 6, 7].map((seed) => sampler.sample(ask(seed, { onSample: () => finished.push(seed) }))),
     );
     expect(Math.max(...rounds.flat())).toBe(2);
-    expect(Math.max(...told.slice(0, 4))).toBe(4); // first come, first served
+    expect(Math.max(...finished.slice(0, 4))).toBe(4); // first come, first served
   });
 
   test("a request for more samples than fit at once runs alone", async () => {
@@ -117,7 +117,7 @@ describe("sampling in rounds", () => {
     expect(rounds[0]).toEqual([5, 1]);
   });
 
-  test("what a worker drew past a stop text is dropped", async () => {
+  test("tokens after a stop text are ignored", async () => {
     const { sampler } = yard({}, { tokenizer: letters });
     const free = (await sampler.sample(ask(1, { wantsText: true }))).samples[0]!;
     const stop = free.text.slice(2, 4);
@@ -127,7 +127,7 @@ describe("sampling in rounds", () => {
     expect(ids).toEqual(free.ids.slice(0, text.length + 2));
   });
 
-  test("a cancelled request is gone from its worker with the next round, and its neighbours stay", async () => {
+  test("a cancelled request is removed from its worker with the next round, and others stay", async () => {
     const { sampler, known } = yard();
     const controller = new AbortController();
     const cancelled = sampler.sample(ask(1, { n: 3, maxNewTokens: 100, signal: controller.signal }));
@@ -140,7 +140,7 @@ describe("sampling in rounds", () => {
     expect(sampler.stats()).toMatchObject({ running: 0, waiting: 0, finishedSamples: 2 });
   });
 
-  test("a round that comes to nothing ends every request with its reason, and later ones are served", async () => {
+  test("a failed round rejects every request with its error, and later ones are served", async () => {
     const { sampler, trouble } = yard();
     trouble.next = new Error("gone");
     await Promise.all([1, 2].map((seed) => expect(sampler.sample(ask(seed))).rejects.toThrow("gone")));
@@ -161,7 +161,7 @@ describe("sampling in rounds", () => {
     expect(other.samples[0]!.ids).toHaveLength(20);
   });
 
-  test("closing refuses whoever waits and whoever comes", async () => {
+  test("closing rejects waiting and new requests", async () => {
     const { sampler } = yard();
     const waiting = sampler.sample(ask(1, { maxNewTokens: 150 }));
     sampler.close(new Error("closed"));

@@ -17,25 +17,28 @@ test("everything that the workers need is pinned, and tests run on the same vers
   expect(tested).toEqual(expect.arrayContaining(needs));
 });
 
-test("an interpreter that is not there is named", async () => {
+test("an interpreter that does not exist is named", async () => {
   const error = await ensurePython({ python: "/nowhere/python" }).catch((it: unknown) => it);
   expect(error).toBeInstanceOf(UserError);
   expect(String(error)).toMatch(/\/nowhere\/python cannot be started \(ENOENT\)/);
 });
 
-test.skipIf(python === "")("an interpreter that lacks something says what (needs Python)", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "bare-"));
-  try {
-    expect(spawnSync(python, ["-m", "venv", "--without-pip", folder]).status).toBe(0);
-    const error = await ensurePython({ python: join(folder, "bin/python") }).catch((it: unknown) => it);
-    expect(error).toBeInstanceOf(UserError);
-    expect(String(error)).toMatch(/torch is not installed\. Install it there with `pip install torch==/);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
-});
+test.skipIf(python === "")(
+  "an interpreter that lacks a dependency is an error that names it (needs Python)",
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), "bare-"));
+    try {
+      expect(spawnSync(python, ["-m", "venv", "--without-pip", folder]).status).toBe(0);
+      const error = await ensurePython({ python: join(folder, "bin/python") }).catch((it: unknown) => it);
+      expect(error).toBeInstanceOf(UserError);
+      expect(String(error)).toMatch(/torch is not installed\. Install it there with `pip install torch==/);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  },
+);
 
-test.skipIf(python === "")("the workers' code is as ruff wants it (needs Python with ruff)", () => {
+test.skipIf(python === "")("the workers' code passes ruff (needs Python with ruff)", () => {
   for (const args of [["check"], ["format", "--check"]]) {
     const { status, stdout } = spawnSync(python, ["-m", "ruff", ...args, "--no-cache", pythonFolder], {
       encoding: "utf8",
@@ -46,7 +49,7 @@ test.skipIf(python === "")("the workers' code is as ruff wants it (needs Python 
 });
 
 test.skipIf(python === "")(
-  "the types of the workers' code hold, as mypy checks them (needs Python with mypy)",
+  "the workers' code passes mypy (needs Python with mypy)",
   { timeout: 300_000 }, // the first time, when it reads the libraries
   () => {
     const cache = join(pythonFolder, "../node_modules/.cache/mypy");

@@ -15,10 +15,10 @@ const spec: ServerSpec = {
   options: {},
 };
 
-/** What follows an option. */
+/** The value of an option. */
 const after = (command: readonly string[], option: string) => command[command.indexOf(option) + 1];
 
-test("vLLM computes and cuts as the run says, gives log-probs of what it draws from, and has no defaults of its own", () => {
+test("vLLM gets the dtype and limits of the run, processed log-probs, and no generation defaults of the model", () => {
   const command = commandOptions(spec, "cuda");
   const values = ["--dtype", "--max-model-len", "--max-num-seqs", "--logprobs-mode", "--generation-config"];
   expect(values.map((option) => after(command, option))).toEqual([
@@ -31,12 +31,12 @@ test("vLLM computes and cuts as the run says, gives log-probs of what it draws f
   expect(command).toContain("--no-enable-prefix-caching");
 });
 
-test("a pass of vLLM holds at least one sequence", () => {
+test("a pass of vLLM has room for at least one sequence", () => {
   expect(after(commandOptions(spec, "cpu"), "--max-num-batched-tokens")).toBe("640");
   expect(after(commandOptions({ ...spec, maxBatchedTokens: 8192 }, "cpu"), "--max-num-batched-tokens")).toBe("8192");
 });
 
-test("GPUs are divided as the run says, and on a CPU there is nothing to divide and nothing to compile", () => {
+test("GPU options are set on GPUs; on a CPU there are none and nothing is compiled", () => {
   const onGpus = commandOptions(spec, "cuda");
   expect(after(onGpus, "--tensor-parallel-size")).toBe("2");
   expect(after(onGpus, "--gpu-memory-utilization")).toBe("0.4");
@@ -46,7 +46,7 @@ test("GPUs are divided as the run says, and on a CPU there is nothing to divide 
   expect(onCpu.join(" ")).not.toMatch(/tensor-parallel|gpu-memory/);
 });
 
-test("further options replace ours, switches and dicts are written as vLLM reads them, and null is none", () => {
+test("further options replace ours, booleans and objects are written in vLLM's form, and null omits an option", () => {
   const options = { max_num_seqs: 8, disable_log_stats: true, hf_overrides: { a: 1 }, seed: null };
   const command = commandOptions({ ...spec, options }, "cpu");
   expect(command.filter((option) => option === "--max-num-seqs")).toHaveLength(1);

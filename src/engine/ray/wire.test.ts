@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { FrameReader, framed, pack, unpack } from "./wire.ts";
 
 describe("messages", () => {
-  test("arrays keep their kind and every bit, wherever they lie in memory", () => {
+  test("arrays keep their type and every bit, wherever they are in memory", () => {
     const floats = Float32Array.of(1.5, -0, Number.NaN, Infinity, 1e-45);
     const ints = new Int32Array(new SharedArrayBuffer(12)).fill(-7);
     const odd = new Float64Array([9, 8, 7]).subarray(1);
@@ -16,7 +16,7 @@ describe("messages", () => {
     });
   });
 
-  test("come out of a stream as they went in, however it is cut", () => {
+  test("are read from a stream as they were written, however its bytes arrive", () => {
     const message = fc.record({
       id: fc.nat(),
       bytes: fc.uint8Array({ maxLength: 300 }).map((own) => Buffer.from(own)),
@@ -26,14 +26,14 @@ describe("messages", () => {
       fc.property(fc.array(message, { maxLength: 8 }), fc.array(fc.integer({ min: 1, max: 97 })), (messages, sizes) => {
         const stream = Buffer.concat(messages.map(framed));
         const reader = new FrameReader();
-        const heard: unknown[] = [];
+        const received: unknown[] = [];
         let at = 0;
         for (let i = 0; at < stream.length; i++) {
           const size = sizes[i % Math.max(1, sizes.length)] ?? 64;
-          heard.push(...reader.push(stream.subarray(at, at + size)));
+          received.push(...reader.push(stream.subarray(at, at + size)));
           at += size;
         }
-        expect(heard).toEqual(messages);
+        expect(received).toEqual(messages);
       }),
     );
   });

@@ -1,7 +1,7 @@
-"""Stands in for `vllm serve` where it is asked how it is: two processes under vLLM's names, and no model.
+"""Replaces `vllm serve` in tests of its health checks: two processes with vLLM's names, and no model.
 
-/health is answered by the one that speaks HTTP, /is_paused by the engine behind it. /engine?do=compute or hang keeps the
-engine busy, or waiting, for so many `seconds`. /pids tells which processes they are, /environment what they were told.
+/health is answered by the process that serves HTTP, /is_paused by the engine behind it. /engine?do=compute or hang keeps
+the engine busy, or waiting, for a number of `seconds`. /pids returns the process ids, /environment the variables.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ PR_SET_NAME = 15
 
 
 def engine(pipe: Connection) -> None:
-    """Do what comes, one thing after the other."""
+    """Handle messages one after the other."""
     ctypes.CDLL(None).prctl(PR_SET_NAME, b"VLLM::EngineCore", 0, 0, 0)
     while True:
         what, seconds = pipe.recv()
