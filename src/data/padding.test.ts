@@ -4,7 +4,7 @@ import { padEpisode, padRows, positionIds, responseMask, truncate } from "./padd
 
 const ids = Int32Array.from([11, 12, 13, 14, 15, 16, 17]);
 
-describe("truncation keeps the tokens its mode names", () => {
+describe("truncation keeps the tokens that its mode says", () => {
   test.each([
     ["left", 5, [13, 14, 15, 16, 17]],
     ["right", 5, [11, 12, 13, 14, 15]],
@@ -15,13 +15,13 @@ describe("truncation keeps the tokens its mode names", () => {
     expect([...truncate(ids, max, mode)]).toEqual(expected);
   });
 
-  test("error refuses an overlong sequence with both lengths", () => {
+  test("error refuses a sequence that is too long, with both lengths", () => {
     expect(() => truncate(ids, 5, "error")).toThrow(UserError);
     expect(() => truncate(ids, 5, "error")).toThrow("has 7 tokens, and at most 5");
   });
 });
 
-test("rows are filled on the side asked for, and the mask is 0 exactly at the filling", () => {
+test("rows are padded on the given side, and the mask is 0 exactly at the padding", () => {
   const left = padRows([[1, 2], [3]], { padId: 9, length: 3, side: "left" });
   expect([...left.ids]).toEqual([9, 1, 2, 9, 9, 3]);
   expect([...left.attentionMask]).toEqual([0, 1, 1, 0, 0, 1]);
