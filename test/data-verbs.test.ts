@@ -238,14 +238,14 @@ describe("preparing", () => {
     expect(await checksums(box.path("again"))).toEqual(before);
   });
 
-  test("raw rows are never written over, nor are rows of an earlier run taken for raw ones", async () => {
+  test("raw rows are never overwritten, nor are rows of an earlier run taken for raw ones", async () => {
     await mkdir(box.path("same"), { recursive: true });
     const raw = await box.writeLines("same/train.jsonl", questions);
     const below = ["gsm8k", "--local_dataset_path", box.path("same"), "--local_save_dir", box.path("same", "made")];
     for (let i = 0; i < 2; i++) expect(await data(below)).toMatchObject({ code: 0 });
     await writeRows(box.path("same", "train.parquet"), questions);
     const over = ["gsm8k", "--local_dataset_path", box.path("same"), "--local_save_dir", box.path("same")];
-    expectOneMessage(await data(over), /same\/train\.parquet would be read and written over\./);
+    expectOneMessage(await data(over), /same\/train\.parquet would be read and overwritten\./);
     expect(await values(box.path("same", "train.parquet"))).toEqual(await values(raw));
   });
 

@@ -37,7 +37,7 @@ describe("finding runs", () => {
 
   const wrong: Record<string, [make: () => Promise<string>, message: RegExp]> = {
     "that does not exist": [async () => at("nothing"), /nothing does not exist\. Name a run folder/],
-    "without a run": [async () => root, /is no run folder and holds none: there is no metrics\.jsonl in it\./],
+    "without a run": [async () => root, /is not a run folder and contains none: there is no metrics\.jsonl in it\./],
     "that is a checkpoint": [
       async () => {
         await mkdir(at("run", "global_step_5"), { recursive: true });

@@ -102,7 +102,7 @@ describe("a prompt and a response", () => {
   });
 
   test("need a tokenizer with an end token", () => {
-    expect(() => singleTurnEncoder({ ...tokenizer, eosId: null }, pair)).toThrow("names no end token");
+    expect(() => singleTurnEncoder({ ...tokenizer, eosId: null }, pair)).toThrow("has no end token");
   });
 });
 

@@ -185,9 +185,9 @@ describe("a judge", () => {
   });
 
   const nonsense: readonly [what: string, reply: unknown, says: RegExp][] = [
-    ["no score", "I like it.", /^The judge's reply "I like it\." holds no score/],
-    ["nothing", "", /^The judge's reply "" holds no score/],
-    ["no text", null, /answered .*, which holds no message\.$/],
+    ["no score", "I like it.", /^The judge's reply "I like it\." has no score/],
+    ["nothing", "", /^The judge's reply "" has no score/],
+    ["no text", null, /answered .*, which has no message\.$/],
     ["a score out of range", "Score: 11", /^The judge gave 11, which is not between 0 and 10/],
   ];
   test.each(nonsense)("that writes %s is a failure, not a 0", async (_, reply, says) => {
@@ -205,7 +205,7 @@ describe("a judge", () => {
 
   test("with a template or a pattern that cannot work is refused before the first call", () => {
     const url = "http://127.0.0.1:1";
-    expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not hold \{response\}/);
+    expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not contain \{response\}/);
     expect(() => judgeReward({ ...base, url, pattern: "(" })).toThrow(/is not a regular expression/);
     expect(() => judgeReward({ ...base, url, pattern: "a|b" })).toThrow(/has no group/);
   });

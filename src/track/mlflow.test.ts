@@ -145,7 +145,7 @@ describe("against a server with prepared answers", () => {
 
   test.each([
     ["asks for a password", { status: 401, body: "" }, /answered 401: .*Set MLFLOW_TRACKING_TOKEN/],
-    ["is no MLflow server", { status: 200, body: "<html>" }, /is no answer of an MLflow server/],
+    ["is no MLflow server", { status: 200, body: "<html>" }, /is not an answer of an MLflow server/],
     [
       "has deleted the experiment",
       { status: 200, body: { experiment: { experiment_id: "7", lifecycle_stage: "deleted" } } },
