@@ -151,7 +151,7 @@ function encodeByMessage(chat: Chat): Tokens | null {
   return { ids, lossMask };
 }
 
-/** The mask of the whole conversation, found from its prefixes; null if a rendered prefix is not a prefix of the whole. */
+/** The mask of the whole conversation, found from its prefixes; null if the whole does not start with them. */
 function maskByPrefix(chat: Chat, whole: Int32Array): Uint8Array | null {
   const lossMask = new Uint8Array(whole.length);
   for (const [index, message] of chat.messages.entries()) {

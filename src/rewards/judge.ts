@@ -33,7 +33,8 @@ export function judgeReward(options: JudgeOptions): RewardFunction {
   const { url, model, template, temperature = 0, maxTokens = 1024, range } = options;
   if (!template.includes("{response}"))
     throw new UserError(
-      "The judge's template does not contain {response}, so the judge would not see the response. Put {response} where it belongs.",
+      "The judge's template does not contain {response}, so the judge would not see the response. " +
+        "Put {response} where it belongs.",
     );
   const pattern = compile(options.pattern ?? scorePattern);
   const call = remote("The judge", withPath(url, "/chat/completions"), options);

@@ -197,7 +197,7 @@ const counted = (files: readonly string[]): string => (files.length === 1 ? file
 
 const yieldEvery = 2000;
 
-/** The columns of a file: those kept from the source, then the new ones; a new column with the same name replaces the old one in its place. */
+/** The columns of a file: those kept from the source, then the new ones. A new one replaces the old one of its name. */
 async function makeColumns(
   { file, split, takes, make }: Output,
   rows: readonly Row[],

@@ -1,8 +1,8 @@
 /**
  * The state of one run of a program, for both interpreters: its input, its output so far, its deadline.
  *
- * Only the host side of an interpreter uses it, never the program. A program that exceeds a limit is ended with a `Stop`,
- * which is thrown through the interpreter and which no program can catch.
+ * Only the host side of an interpreter uses it, never the program. A program that exceeds a limit is ended with a
+ * `Stop`, which is thrown through the interpreter and which no program can catch.
  */
 import { Buffer } from "node:buffer";
 import type { Outcome, Request, Status } from "./protocol.ts";
