@@ -103,5 +103,5 @@ test("a call that is aborted while it waits leaves the queue", async () => {
 });
 
 test.each([{ maxConcurrent: 0 }, { maxRpm: -1 }, { maxTpm: 0 }])("a limit of %o is refused", (options) => {
-  expect(() => new RateLimit(options)).toThrow(/It is above 0/);
+  expect(() => new RateLimit(options)).toThrow(/It must be above 0/);
 });

@@ -58,7 +58,7 @@ describe("an outbox", () => {
     });
     expect(place.taken).toEqual(numbers);
     expect(said).toEqual([
-      expect.stringMatching(/^warning: place: it is down\. Training goes on/),
+      expect.stringMatching(/^warning: place: it is down\. Training continues/),
       "place: works again.",
     ]);
   });
