@@ -56,7 +56,7 @@ describe("a mistake is one message and exit code 2", () => {
 
   const cases: readonly [what: string, args: () => readonly string[], message: RegExp][] = [
     ["a folder that is not there", () => ["nothing"], /^nothing does not exist\. Name a run folder/],
-    ["a folder without runs", () => ["empty"], /^empty is no run folder and holds none/],
+    ["a folder without runs", () => ["empty"], /^empty is not a run folder and contains none/],
     ["two folders", () => ["a", "b"], /^Both a and b are folders\./],
     ["a port in use", () => ["--port", port()], /another program listens on port \d+ already\. Choose another/],
     [

@@ -17,7 +17,7 @@ export type Story = {
   /** How fast the reward rises; 0 for a run that learns nothing. */
   readonly pace?: number;
   readonly lr?: number;
-  /** Log rollouts every so many steps; 0 for none. */
+  /** Log rollouts every this many steps; 0 for none. */
   readonly rolloutsEvery?: number;
   readonly validateEvery?: number;
   /** Metrics of a step in the place of the usual ones. */

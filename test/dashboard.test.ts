@@ -166,7 +166,7 @@ describe.skipIf(executable === undefined)(
       expect(Math.min(...took)).toBeLessThan(1000 * slack());
     });
 
-    test("a hand's turn takes less than 100 ms on 10,000 steps", async () => {
+    test("an interaction takes less than 100 ms on 10,000 steps", async () => {
       const { url } = await start(join(root, "sums"));
       const page = await newPage();
       /** From an event to the frame that shows what came of it, the best of five. */
@@ -236,7 +236,7 @@ describe.skipIf(executable === undefined)(
       return performance.now() - begin;
     }
 
-    test("a live run is on the page within two seconds, and so is one that goes back", async () => {
+    test("a live run is on the page within two seconds, and so is one that resumes from an earlier step", async () => {
       const dir = join(root, "live");
       const story = { steps: 50, total: 50, rolloutsEvery: 1 };
       const claim = await claimRun(dir);

@@ -245,7 +245,7 @@ describe("preparing", () => {
     for (let i = 0; i < 2; i++) expect(await data(below)).toMatchObject({ code: 0 });
     await writeRows(box.path("same", "train.parquet"), questions);
     const over = ["gsm8k", "--local_dataset_path", box.path("same"), "--local_save_dir", box.path("same")];
-    expectOneMessage(await data(over), /same\/train\.parquet would be read and written over\./);
+    expectOneMessage(await data(over), /same\/train\.parquet would be read and overwritten\./);
     expect(await values(box.path("same", "train.parquet"))).toEqual(await values(raw));
   });
 

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { padEpisode, padRows, positionIds, responseMask } from "../scripts/goldens/padding.ts";
 
-test("rows are filled on the side asked for, and the mask is 0 exactly at the filling", () => {
+test("rows are padded on the given side, and the mask is 0 exactly at the padding", () => {
   const left = padRows([[1, 2], [3]], { padId: 9, length: 3, side: "left" });
   expect([...left.ids]).toEqual([9, 1, 2, 9, 9, 3]);
   expect([...left.attentionMask]).toEqual([0, 1, 1, 0, 0, 1]);

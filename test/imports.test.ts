@@ -1,5 +1,5 @@
 /**
- * Which room may import which: the table of docs/architecture.md, held against every file of src/.
+ * Which room may import which: the table of docs/architecture.md, checked for every file of src/.
  *
  * Static and dynamic imports, `export … from` and types count alike. Tests beside the code are free: a law may need
  * the rooms below. The second half shows for every rule a file that breaks it, so that the first half means something.

@@ -92,7 +92,7 @@ describe("a judge", () => {
   });
 
   const replies: readonly (readonly [what: string, content: string, says: RegExp])[] = [
-    ["does not score", "It depends.", /The judge's reply "It depends\." holds no score/],
+    ["does not score", "It depends.", /The judge's reply "It depends\." has no score/],
     ["scores out of range", "Score: 11", /The judge gave 11, which is not between 0 and 6/],
   ];
   test.each(replies)(

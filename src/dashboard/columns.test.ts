@@ -21,7 +21,7 @@ async function opened(): Promise<MetricColumns> {
   return columns;
 }
 
-test("columns hold what the lines hold, NaN elsewhere, however often the file is looked at meanwhile", async () => {
+test("columns have the values of the lines and NaN elsewhere, however often the file is read meanwhile", async () => {
   const data = fc.dictionary(
     fc.constantFrom("a", "b", "c", "__proto__"),
     fc.double({ noNaN: true, noDefaultInfinity: true }),
@@ -44,7 +44,7 @@ test("columns hold what the lines hold, NaN elsewhere, however often the file is
   await fc.assert(property, { numRuns: 40 });
 });
 
-test("a resumed run takes the place of what it repeats", async () => {
+test("a resumed run replaces the steps that it repeats", async () => {
   await writeFile(path, [1, 2, 3, 4].map((step) => line(step, { a: step, old: 1 })).join(""));
   const columns = await opened();
   await writeFile(path, line(1, { a: 1, old: 1 }) + line(2, { a: 20 }) + line(3, { a: null }));
@@ -54,7 +54,7 @@ test("a resumed run takes the place of what it repeats", async () => {
   expect(columns.version).toBe(1);
 });
 
-test("a step that comes again in one file replaces its earlier line and those after it", async () => {
+test("a step that appears again in one file replaces its earlier line and those after it", async () => {
   await writeFile(path, [1, 2, 3, 2].map((step, i) => line(step, i === 3 ? { b: 9 } : { a: i, b: null })).join(""));
   const columns = await opened();
   expect([...columns.steps]).toEqual([1, 2]);
@@ -65,7 +65,7 @@ test("a step that comes again in one file replaces its earlier line and those af
   expect([columns.notFiniteSince(1), columns.notFiniteSince(2)]).toEqual([["b"], []]);
 });
 
-test("lines that are none of ours are passed over and counted", async () => {
+test("lines that cannot be read are left out and counted", async () => {
   await writeFile(path, `${line(1, { a: 1 })}nothing\n[]\nnull\n{"step":"2","data":{}}\n${line(2, { a: 2 })}{"st`);
   const columns = await opened();
   expect([...columns.column("a")!]).toEqual([1, 2]);

@@ -20,7 +20,7 @@ type Point = { readonly step: number; readonly value: number };
 export const reward = "critic/score/mean";
 
 /** The evidence with the values that several rules need. */
-export class Look {
+export class MetricHistory {
   readonly evidence: Evidence;
   readonly #points = new Map<string, readonly Point[]>();
 

@@ -43,9 +43,9 @@ export async function checkHoldsRuns(folder: string): Promise<void> {
   const parent = dirname(resolve(folder));
   const isInRun = stepOf(folder) !== null && (await findRuns(parent))[0] === ".";
   throw new UserError(
-    `${folder} is no run folder and holds none: there is no ${metricsName} in it. ` +
+    `${folder} is not a run folder and contains none: there is no ${metricsName} in it. ` +
       (isInRun
         ? `It is a checkpoint of the run ${parent}: name that.`
-        : "Name the folder that `trainer.default_local_dir` of a run says, or one above it."),
+        : "Name the folder in `trainer.default_local_dir` of a run, or one above it."),
   );
 }

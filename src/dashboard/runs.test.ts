@@ -23,7 +23,7 @@ const at = (...names: readonly string[]) => join(root, ...names);
 const summaryOf = (dir: string) => new RunView("x", dir).summary();
 
 describe("finding runs", () => {
-  test("goes to any depth, and into no run, no hidden folder and no node_modules", async () => {
+  test("searches any depth, but no run, no hidden folder and no node_modules", async () => {
     for (const name of ["b", "a/10", "a/9", "a/deep/er/run", ".hidden/run", "node_modules/run", "b/global_step_1/x"]) {
       await mkdir(at(name), { recursive: true });
       await writeFile(at(name, "metrics.jsonl"), "");
@@ -37,7 +37,7 @@ describe("finding runs", () => {
 
   const wrong: Record<string, [make: () => Promise<string>, message: RegExp]> = {
     "that does not exist": [async () => at("nothing"), /nothing does not exist\. Name a run folder/],
-    "without a run": [async () => root, /is no run folder and holds none: there is no metrics\.jsonl in it\./],
+    "without a run": [async () => root, /is not a run folder and contains none: there is no metrics\.jsonl in it\./],
     "that is a checkpoint": [
       async () => {
         await mkdir(at("run", "global_step_5"), { recursive: true });
@@ -84,7 +84,7 @@ describe("the status of a run", () => {
     expect((await summaryOf(dir)).status).toBe("live");
   });
 
-  test("of a lock of another machine is live until it has been silent for a minute", async () => {
+  test("with a lock of another machine is live until the lock was not touched for a minute", async () => {
     const dir = at("run");
     await writeRun(dir, story);
     const lock = join(dir, "run.lock");

@@ -58,7 +58,7 @@ describe("the page", () => {
     expect((await get("/page/page.test.ts")).status).toBe(404);
   });
 
-  test("is held by its policy to its own files", async () => {
+  test("may load only its own files, by its content policy", async () => {
     for (const path of ["/", "/page/main.ts", "/api/runs", "/nothing", "/api/run?run=none"]) {
       const { headers } = await get(path);
       const policy = headers.get("content-security-policy") ?? "";
@@ -118,7 +118,7 @@ describe("requests", () => {
     expect([answer.status, error]).toEqual([status, expect.stringContaining(message)]);
   });
 
-  test("that ask again get 304 while nothing has changed", async () => {
+  test("that are repeated get 304 while nothing has changed", async () => {
     for (const path of ["/", "/api/runs", `/api/run?${one}`, `/api/rollout-index?${one}`]) {
       const etag = (await get(path)).headers.get("etag") ?? "";
       const again = await get(path, { headers: { "if-none-match": etag } });
@@ -135,7 +135,7 @@ test("the overview has every run with its state", async () => {
   ]);
 });
 
-test("columns are sent from a row on, and as a whole when they have changed", async () => {
+test("columns are sent from a given row, and completely when they have changed", async () => {
   const { version, rows, metricCount } = await json(`/api/run?${one}`);
   const names = (await json(`/api/metrics?${one}`)).map(({ name }: { name: string }) => name);
   expect(names).toHaveLength(metricCount);
@@ -151,7 +151,7 @@ test("columns are sent from a row on, and as a whole when they have changed", as
   expect((await columns(query(28, version + 1))).from).toBe(0);
 });
 
-test("metrics come with what the metric table says of them", async () => {
+test("metrics come with their row of the metric table", async () => {
   const infos: { name: string }[] = await json(`/api/metrics?${one}`);
   expect(infos.find(({ name }) => name === "actor/entropy")).toMatchObject({
     unit: "nats",
@@ -160,7 +160,7 @@ test("metrics come with what the metric table says of them", async () => {
   });
 });
 
-test("nothing in the folder is changed by looking at all of it", async () => {
+test("no file of the folder is changed by reading all of it", async () => {
   const before = await checksums(root);
   const paths = ["run", "metrics", "config", "rollout-index", "validation", "search"];
   for (const path of paths) expect((await get(`/api/${path}?${one}&text=answer`)).status).toBe(200);

@@ -121,7 +121,7 @@ describe.each(Object.entries(cases))("%s", (id, { sick, well, level, text }) => 
     expect(found?.since).toBeGreaterThan(0);
   });
 
-  test("is not seen in a run that only comes near it", () => {
+  test("is not seen in a run that only comes close", () => {
     expect(idsOf(well)).not.toContain(id);
   });
 
@@ -135,7 +135,7 @@ describe.each(Object.entries(cases))("%s", (id, { sick, well, level, text }) => 
   });
 });
 
-test("a reward that rose and then stands still is a notice, one that never rose is serious", () => {
+test("a reward that rose and no longer rises is a notice, one that never rose is serious", () => {
   const stopped = run({ "critic/score/mean": (step) => Math.min(rising(step), 0.4 + noise(step, 0.05)) });
   expect(findWarnings(stopped)).toMatchObject([{ id: "reward-flat", level: "notice" }]);
 });
@@ -145,7 +145,7 @@ test("a solved task is neither flat nor without entropy", () => {
   expect(idsOf(solved)).toEqual([]);
 });
 
-test("the newest groups tell of equal scores where the advantages do not", () => {
+test("the newest groups show equal scores where the advantages do not", () => {
   expect(findWarnings(run({}, { groups: { equal: 8, total: 10 } }))).toMatchObject([
     { id: "equal-groups", level: "notice", text: expect.stringMatching(/^8 of the last 10 groups/) },
   ]);
@@ -157,7 +157,7 @@ test("the newest groups tell of equal scores where the advantages do not", () =>
     expect(idsOf(run({}, { groups }))).toEqual([]);
 });
 
-test("updates that move too far are told where there is no reference", () => {
+test("updates that are too large are reported if there is no reference", () => {
   const evidence = run({ "actor/ppo_kl": () => 0.3 });
   expect(findWarnings(evidence)).toMatchObject([{ id: "kl-runaway", title: "Updates move the policy too far" }]);
 });

@@ -13,15 +13,15 @@ import {
   firstAbove,
   firstBelow,
   halves,
-  Look,
   lowest,
+  MetricHistory,
   mean,
   median,
   reward,
 } from "./evidence.ts";
 
 type Finding = Omit<Warning, "id">;
-type Rule = (look: Look) => Finding | null;
+type Rule = (history: MetricHistory) => Finding | null;
 
 export type WarningId =
   | "reward-flat"
@@ -36,9 +36,9 @@ export type WarningId =
 
 /** The warnings of a run, serious ones first. */
 export function findWarnings(evidence: Evidence): Warning[] {
-  const look = new Look(evidence);
+  const history = new MetricHistory(evidence);
   const found = Object.entries(rules).flatMap(([id, rule]) => {
-    const finding = rule(look);
+    const finding = rule(history);
     return finding === null ? [] : [{ id, ...finding }];
   });
   return [...found.filter(({ level }) => level === "serious"), ...found.filter(({ level }) => level === "notice")];
@@ -48,9 +48,9 @@ const actor = "actor_rollout_ref.actor";
 const rollout = "actor_rollout_ref.rollout";
 
 const rules: Record<WarningId, Rule> = {
-  "reward-flat": (look) => {
-    const points = look.points(reward);
-    if (points.length < 40 || look.isSolved()) return null;
+  "reward-flat": (history) => {
+    const points = history.points(reward);
+    if (points.length < 40 || history.isSolved()) return null;
     const window = points.slice(-Math.max(30, Math.floor(points.length / 3)));
     const [older, newer] = halves(window);
     if (Math.abs(mean(newer) - mean(older)) > 2 * errorOfDifference(older, newer)) return null;
@@ -61,7 +61,7 @@ const rules: Record<WarningId, Rule> = {
       title: hasRisen ? "The reward no longer rises" : "The reward does not rise",
       text: `Over the last ${window.length} steps the mean reward went from ${show(mean(older))} to ${show(mean(newer))}, which is within its noise.`,
       tries: [
-        "Look at the rollouts: does the reward tell good answers from bad ones, and does any answer score?",
+        "MetricHistory at the rollouts: does the reward tell good answers from bad ones, and does any answer score?",
         `If all answers fail, use easier prompts, a stronger start (sft first), or more tries: \`${rollout}.n\`.`,
         `If some score and nothing moves, raise \`${actor}.optim.lr\` two- to fivefold.`,
         "If it has learnt and now stands still, harder prompts carry it further, or it is done.",
@@ -71,8 +71,8 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "reward-falling": (look) => {
-    const points = look.points(reward);
+  "reward-falling": (history) => {
+    const points = history.points(reward);
     if (points.length < 20) return null;
     const recent = points.slice(-10);
     const best = bestMean(points, 10);
@@ -94,9 +94,9 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "entropy-collapse": (look) => {
-    const points = look.points("actor/entropy");
-    if (points.length < 10 || look.isSolved()) return null;
+  "entropy-collapse": (history) => {
+    const points = history.points("actor/entropy");
+    if (points.length < 10 || history.isSolved()) return null;
     const start = mean(points.slice(0, 5));
     const now = mean(points.slice(-5));
     if (now > start / 10) return null; // a policy that still learns keeps more than a tenth of its first entropy
@@ -114,23 +114,23 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "kl-runaway": (look) => klFarFromReference(look) ?? klOfUpdates(look),
+  "kl-runaway": (history) => klFarFromReference(history) ?? klOfUpdates(history),
 
-  "equal-groups": (look) => {
-    const groups = look.evidence.groups;
-    const max = look.points("critic/advantages/max").slice(-10);
-    const min = look.points("critic/advantages/min").slice(-10);
+  "equal-groups": (history) => {
+    const groups = history.evidence.groups;
+    const max = history.points("critic/advantages/max").slice(-10);
+    const min = history.points("critic/advantages/min").slice(-10);
     const idle = max.filter(({ value }, i) => Math.abs(value) < 1e-9 && Math.abs(min[i]?.value ?? 0) < 1e-9);
     const isIdle = max.length >= 5 && idle.length >= max.length / 2;
     const isMostlyEqual = groups !== undefined && groups.total >= 4 && groups.equal >= 0.7 * groups.total;
     if (!isIdle && !isMostlyEqual) return null;
     return {
-      level: isIdle && !look.isSolved() ? "serious" : "notice",
+      level: isIdle && !history.isSolved() ? "serious" : "notice",
       title: "Answers of a group score alike",
       text: isIdle
         ? `In ${idle.length} of the last ${max.length} steps every advantage is 0: there is nothing to learn from.`
         : `${groups?.equal} of the last ${groups?.total} groups logged have one score throughout; they teach nothing.`,
-      tries: look.isSolved()
+      tries: history.isSolved()
         ? ["The reward is at its top: the task is solved. Use harder prompts, or stop here."]
         : [
             "Drop such groups and sample others: `algorithm.filter_groups.enable=true`.",
@@ -138,12 +138,12 @@ const rules: Record<WarningId, Rule> = {
             "Choose prompts that are neither always nor never solved, or a reward with more steps than 0 and 1.",
           ],
       metrics: ["critic/advantages/max", "critic/advantages/min"],
-      since: idle[0]?.step ?? look.lastStep,
+      since: idle[0]?.step ?? history.lastStep,
     };
   },
 
-  truncation: (look) => {
-    const recent = look.points("response_length/clip_ratio").slice(-10);
+  truncation: (history) => {
+    const recent = history.points("response_length/clip_ratio").slice(-10);
     if (recent.length < 3 || mean(recent) < 0.05) return null;
     return {
       level: mean(recent) >= 0.3 ? "serious" : "notice",
@@ -159,9 +159,9 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "length-blow-up": (look) => {
-    const lengths = look.points("response_length/mean");
-    const rewards = look.points(reward);
+  "length-blow-up": (history) => {
+    const lengths = history.points("response_length/mean");
+    const rewards = history.points(reward);
     if (lengths.length < 20 || rewards.length < 20) return null;
     const start = mean(lengths.slice(0, 5));
     const now = mean(lengths.slice(-5));
@@ -185,9 +185,9 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "sampler-gap": (look) => {
+  "sampler-gap": (history) => {
     const name = "training/rollout_probs_diff_mean";
-    const recent = look.points(name).slice(-5);
+    const recent = history.points(name).slice(-5);
     if (recent.length === 0 || mean(recent) < 0.005) return null;
     return {
       level: mean(recent) >= 0.01 ? "serious" : "notice",
@@ -203,9 +203,9 @@ const rules: Record<WarningId, Rule> = {
     };
   },
 
-  "not-finite": (look) => {
-    const since = look.stepBack(20);
-    const names = look.evidence.notFiniteSince(since);
+  "not-finite": (history) => {
+    const since = history.stepBack(20);
+    const names = history.evidence.notFiniteSince(since);
     if (names.length === 0) return null;
     const shown = names.slice(0, 3).map((name) => `\`${name}\``);
     return {
@@ -223,9 +223,9 @@ const rules: Record<WarningId, Rule> = {
 };
 
 /** Mean KL per token to the reference: 1 nat is a different model; five times the earlier value and growing is close to that. */
-function klFarFromReference(look: Look): Finding | null {
+function klFarFromReference(history: MetricHistory): Finding | null {
   for (const name of ["actor/kl_loss", "actor/reward_kl_penalty"]) {
-    const points = look.points(name);
+    const points = history.points(name);
     if (points.length < 10) continue;
     const now = mean(points.slice(-5));
     const [earlier] = halves(points);
@@ -250,9 +250,9 @@ function klFarFromReference(look: Look): Finding | null {
 }
 
 /** Mean log-ratio of one update: a tenth of a nat is far more than clipping at 0.2 is meant for. */
-function klOfUpdates(look: Look): Finding | null {
+function klOfUpdates(history: MetricHistory): Finding | null {
   const name = "actor/ppo_kl";
-  const recent = look.points(name).slice(-5);
+  const recent = history.points(name).slice(-5);
   const size = Math.abs(mean(recent));
   if (recent.length < 5 || size < 0.1) return null;
   return {

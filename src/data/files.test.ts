@@ -37,13 +37,13 @@ describe("parquet files", () => {
     },
   );
 
-  test("whole numbers are numbers where they fit and big integers where they do not", async () => {
+  test("integers are numbers if they fit, else big integers", async () => {
     const [row] = await valuesOf(join(fixtures, "rows-snappy.parquet"));
     expect(row?.extra_info).toMatchObject({ index: 0 });
     expect(row?.big).toBe(2n ** 60n);
   });
 
-  test("are read only as far as asked, across row groups", async () => {
+  test("are read only up to the requested row, across row groups", async () => {
     for (const maxRows of [1, 5, 6, 23, 100]) {
       const { rows } = await readRows(join(fixtures, "rows-zstd.parquet"), { maxRows });
       expect(rows.map(({ row }) => row)).toEqual(Array.from({ length: Math.min(maxRows, 23) }, (_, i) => i + 1));
@@ -78,7 +78,7 @@ describe("the ways to write JSON rows", () => {
     expect(await valuesOf(await put(name, content))).toEqual(rows);
   });
 
-  test("a character that lies across two reads stays whole", async () => {
+  test("a character that is split across two reads stays complete", async () => {
     const text = `x${"数".repeat(50_000)}`;
     expect(await valuesOf(await put("long.jsonl", JSON.stringify({ text })))).toEqual([{ text }]);
   });
@@ -136,7 +136,7 @@ describe("damaged files end in rows or in an error, never in a crash", () => {
     await fc.assert(fc.asyncProperty(bytes, (content) => expectRowsOrError(`random.${extension}`, content)));
   });
 
-  test("random texts made of JSON's own signs", async () => {
+  test("random texts of JSON's own characters", async () => {
     const text = fc.string({ unit: fc.constantFrom(...'{}[]",:\\tfn0123456789.eE+- \n\uD800'), maxLength: 60 });
     await fc.assert(
       fc.asyncProperty(text, async (content) => {
@@ -229,12 +229,12 @@ describe("what is written is read back", () => {
     expect(await readdir(dir)).toEqual(before);
   });
 
-  test("an extension that is no format is refused", async () => {
+  test("an unknown extension is refused", async () => {
     await expect(writeRows(join(dir, "rows.csv"), [{ a: 1 }])).rejects.toThrow("must be .parquet or .jsonl");
   });
 });
 
-test("~ stands for the home folder", () => {
+test("~ is the home folder", () => {
   expect(expandHome("~/data/x.parquet")).toBe(join(homedir(), "data/x.parquet"));
   expect(expandHome("a/~/b")).toBe("a/~/b");
 });

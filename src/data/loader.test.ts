@@ -16,7 +16,7 @@ const options = fc
 const take = (loader: Loader, count: number) => Array.from({ length: count }, () => loader.next());
 
 describe("a loader", () => {
-  test("that is resumed gives what the uninterrupted one gives", () => {
+  test("that is resumed gives the same batches as one that was not interrupted", () => {
     fc.assert(
       fc.property(options, fc.nat(30), fc.nat(30), (loaderOptions, before, after) => {
         const uninterrupted = take(new Loader(loaderOptions), before + after);
@@ -29,7 +29,7 @@ describe("a loader", () => {
     );
   });
 
-  test("gives every row once per epoch, but for the rest that dropLast leaves out", () => {
+  test("gives every row once per epoch, except those that dropLast leaves out", () => {
     fc.assert(
       fc.property(options, (loaderOptions) => {
         const loader = new Loader(loaderOptions);
@@ -66,7 +66,7 @@ describe("a loader", () => {
     expect(() => loader.restore(state)).toThrow(message);
   });
 
-  test("refuses a position that is none", () => {
+  test("refuses a position that is not valid", () => {
     expect(() => new Loader(fifty).restore({ epoch: -1 })).toThrow(UserError);
     expect(() => new Loader(fifty).restore(undefined)).toThrow(UserError);
   });

@@ -84,20 +84,20 @@ export class Loader {
     const parsed = LoaderState.safeParse(state);
     if (!parsed.success)
       throw new UserError(
-        `The saved position in the data is not one: ${JSON.stringify(state) ?? "nothing"}. ` +
+        `The saved position in the data cannot be read: ${JSON.stringify(state) ?? "nothing"}. ` +
           "Resume from another checkpoint, or start over with `trainer.resume_mode=disable`.",
       );
     const saved = parsed.data;
     const { rows, shuffle, seed } = this.#options;
     if (saved.rows !== rows)
       throw new UserError(
-        `The checkpoint was made with ${saved.rows} training rows, and now there are ${rows}. Give it the same data ` +
+        `The checkpoint was made with ${saved.rows} training rows, and now there are ${rows}. Use the same data ` +
           "(files, filters and `max_samples`), or start over with `trainer.resume_mode=disable`.",
       );
     if (saved.shuffle !== shuffle || (shuffle && saved.seed !== seed))
       throw new UserError(
         `The checkpoint was made with shuffle ${saved.shuffle} and seed ${saved.seed}, and now they are ${shuffle} and ` +
-          `${seed}, so rows would come twice or not at all. Give it what it was made with, or start over with ` +
+          `${seed}, so rows would come twice or not at all. Use the earlier values, or start over with ` +
           "`trainer.resume_mode=disable`.",
       );
     this.#epoch = saved.epoch;

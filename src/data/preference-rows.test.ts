@@ -64,7 +64,7 @@ describe("both sides become the text that the template gives", () => {
     expect(tokenizer.decode(encode(rowOf(row)).chosen)).toBe(chosen);
   });
 
-  test("a dialogue without a chat template stays the text it is", () => {
+  test("a dialogue without a chat template stays a text", () => {
     const text = "\n\nHuman: Q\n\nAssistant: A";
     const pair = preferenceEncoder(plain, options)(rowOf({ chosen: text, rejected: `${text}!` }));
     expect(tokenizer.decode(pair.chosen)).toBe(`${text}<|im_end|>`);
@@ -128,7 +128,7 @@ test("a margin column is read", () => {
   expect(pair.margin).toBe(2);
 });
 
-test("a long side is cut at the side that truncation says, and a pair that loses its difference is told", () => {
+test("a long side is cut where `truncation` says, and a pair whose sides become equal is reported", () => {
   const row = rowOf({ chosen: "same start, A", rejected: "same start, B" });
   const cut = (truncation: "left" | "right") =>
     preferenceEncoder(tokenizer, { ...options, maxLength: 3, truncation })(row);
@@ -136,7 +136,7 @@ test("a long side is cut at the side that truncation says, and a pair that loses
   expect(isUndecidable(cut("right"))).toBe(true);
 });
 
-test("no side ends in the padding token, whatever the template or the cut puts there", () => {
+test("no side ends in the padding token, whatever the template or the cut leaves", () => {
   const padId = tokenizer.eosId!;
   const whole = encode(rowOf({ chosen: "A", rejected: "B" })).chosen;
   expect(whole.at(-1)).toBe(padId);

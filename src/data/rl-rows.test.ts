@@ -35,7 +35,7 @@ describe("a row of verl's schema", () => {
     expect(row.interactionKwargs).toEqual({});
   });
 
-  test("needs a prompt only", () => {
+  test("needs only a prompt", () => {
     const row = rlRow(rowOf({ question: "Why?" }), { promptKey: "question" });
     expect(row).toMatchObject({
       prompt: user("Why?"),
@@ -46,7 +46,7 @@ describe("a row of verl's schema", () => {
     });
   });
 
-  test("from parquet loses the nulls that stand for absent keys", () => {
+  test("from parquet loses the nulls of absent keys", () => {
     const prompt = [{ role: "assistant", content: null, name: null, tool_calls: [{ function: { a: 1, b: null } }] }];
     const extra_info = { tools_kwargs: { calc: { x: 1 }, search: null } };
     const row = rlRow(rowOf({ prompt, extra_info }, "train.parquet"));
@@ -120,7 +120,7 @@ describe("the length of a prompt", () => {
     expect(filterOverlong(rows, tokenizer, { maxPromptLength, extra: { enable_thinking: false } }).overlong).toBe(3);
   });
 
-  test("of a prompt that the template refuses cannot be known: the row is left out and counted", () => {
+  test("of a prompt that the template refuses is unknown: the row is left out and counted", () => {
     const template = "{{ raise_exception('no system here') if messages[0].role == 'system' }}{{ messages[0].content }}";
     const system = rlRow(rowOf({ prompt: [{ role: "system", content: "x" }] }));
     const kept = filterOverlong([...rows, system], tokenizer, { maxPromptLength: 100, template });

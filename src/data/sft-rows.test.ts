@@ -50,7 +50,7 @@ describe("a prompt and a response", () => {
     );
   });
 
-  test("may lie inside other columns, behind keys and lists of one", () => {
+  test("may be nested in other columns, in keys and lists of one element", () => {
     const nested = {
       ...pair,
       promptKey: "info",
@@ -102,7 +102,7 @@ describe("a prompt and a response", () => {
   });
 
   test("need a tokenizer with an end token", () => {
-    expect(() => singleTurnEncoder({ ...tokenizer, eosId: null }, pair)).toThrow("names no end token");
+    expect(() => singleTurnEncoder({ ...tokenizer, eosId: null }, pair)).toThrow("has no end token");
   });
 });
 
@@ -129,7 +129,7 @@ describe("a conversation", () => {
     expect(learnt(assistantFirst)).toEqual(["b<|im_end|>\n", "<|im_end|>\n"]);
   });
 
-  test("shows its tools once, whether they stand as a list or as JSON text", () => {
+  test("shows its tools once, whether they are a list or JSON text", () => {
     const tools = [{ type: "function", function: { name: "calc" } }];
     const whole = encodeChat(tokenizer, turns, { tools });
     expect(encode(rowOf({ messages: turns, tools })).ids).toEqual(whole);
@@ -156,7 +156,7 @@ describe("a conversation", () => {
     "{{ m.content if loop.last or m.role != 'assistant' else '…' }}<|im_end|>\n" +
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-  test("whose whole differs from its messages is refused, or learnt by message on request", () => {
+  test("whose whole differs from its messages is refused, or learnt message by message on request", () => {
     const strict = multiTurnEncoder(tokenizer, { ...wide, template: forgetful });
     expect(() => strict(rowOf({ messages: turns }))).toThrow(UserError);
     expect(() => strict(rowOf({ messages: turns }))).toThrow(
@@ -166,7 +166,7 @@ describe("a conversation", () => {
     expect(learnt(lenient(rowOf({ messages: turns })))).toEqual(["b<|im_end|>\n", "<|im_end|>\n"]);
   });
 
-  test("hands the row's enable_thinking and the run's variables to the template", () => {
+  test("passes the row's enable_thinking and the run's variables to the template", () => {
     const template = "{{ 'off ' if not enable_thinking }}{{ lang }}{% for m in messages %}{{ m.content }}{% endfor %}";
     const row = multiTurnEncoder(tokenizer, { ...wide, template, extra: { lang: "de" }, ignoreInputIdsMismatch: true })(
       rowOf({ messages: turns.slice(0, 1), enable_thinking: false }),

@@ -47,7 +47,7 @@ export function singleTurnEncoder(tokenizer: Tokenizer, options: SingleTurnOptio
   const { eosId } = tokenizer;
   if (eosId === null)
     throw new UserError(
-      `The tokenizer in ${tokenizer.dir} names no end token, so a model could not learn to stop. ` +
+      `The tokenizer in ${tokenizer.dir} has no end token, so a model could not learn to stop. ` +
         "Add `eos_token` to its tokenizer_config.json.",
     );
   const { promptKey, responseKey, promptDictKeys = [], responseDictKeys = [] } = options;
@@ -111,7 +111,7 @@ function encodeConversation(chat: Chat, isMismatchIgnored: boolean): Tokens {
   throw new UserError(
     `${placeOf(chat.row)}, column \`${chat.column}\`: the chat template renders the ${chat.messages.length} messages ` +
       `together to ${whole.length} tokens that differ from the messages one by one` +
-      `${alone === null ? "" : ` (from token ${firstDifference(alone.ids, whole)} on)`}, so it cannot be told which ` +
+      `${alone === null ? "" : ` (from token ${firstDifference(alone.ids, whole)} on)`}, so it is unknown which ` +
       "tokens are the assistant's. Some templates change earlier turns, such as removing their reasoning. " +
       "Remove what the template changes, or set `data.ignore_input_ids_mismatch=true` to learn the messages one by one.",
   );
@@ -151,7 +151,7 @@ function encodeByMessage(chat: Chat): Tokens | null {
   return { ids, lossMask };
 }
 
-/** The mask of the whole conversation, found from its prefixes; null if a rendered prefix is not a prefix of the whole. */
+/** The mask of the whole conversation, found from its prefixes; null if the whole does not start with them. */
 function maskByPrefix(chat: Chat, whole: Int32Array): Uint8Array | null {
   const lossMask = new Uint8Array(whole.length);
   for (const [index, message] of chat.messages.entries()) {

@@ -168,7 +168,7 @@ for (const [place, scorer] of Object.entries(places)) {
   });
 }
 
-test("a program that keeps running out of time is given up on", async () => {
+test("a program that times out again and again is not run any more", async () => {
   await sandbox.run({ language: "python", code: "", timeoutMs: 20_000 }); // so that the interpreter has started
   const started = performance.now();
   const score = await codeScorer(sandbox, { timeoutMs: 300 })(sample(fenced("while True: pass"), twelve));
@@ -208,7 +208,7 @@ describe("a Sandbox Fusion service", () => {
     });
   });
 
-  test("is not given more cases at once than was said", async () => {
+  test("gets no more cases at once than the limit", async () => {
     mostUnderWay = 0;
     await scored({ maxConcurrent: 2 });
     expect(mostUnderWay).toBe(2);
@@ -234,7 +234,7 @@ describe("a Sandbox Fusion service", () => {
     "another output": [{ status: "Success", run_result: { status: "Finished", stdout: "x" } }, "wrong"],
   };
   for (const [name, [body, failure]] of Object.entries(verdicts)) {
-    test(`that tells of ${name} gives no points`, async () => {
+    test(`that reports ${name} gives no points`, async () => {
       const score = await withAnswers(
         () => ({ status: 200, body }),
         () => scored(),
@@ -260,7 +260,7 @@ describe("a Sandbox Fusion service", () => {
     refuses: [{ status: 403, body: {} }, "403"],
   };
   for (const [name, [answer, message]] of Object.entries(broken)) {
-    test(`that ${name} is named, and no score is made up`, async () => {
+    test(`that ${name} is an error with its name, and there is no score`, async () => {
       const asked = () =>
         withAnswers(
           () => answer,

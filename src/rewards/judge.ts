@@ -33,7 +33,8 @@ export function judgeReward(options: JudgeOptions): RewardFunction {
   const { url, model, template, temperature = 0, maxTokens = 1024, range } = options;
   if (!template.includes("{response}"))
     throw new UserError(
-      "The judge's template does not hold {response}, so the judge would not see the response. Put {response} where it belongs.",
+      "The judge's template does not contain {response}, so the judge would not see the response. " +
+        "Put {response} where it belongs.",
     );
   const pattern = compile(options.pattern ?? scorePattern);
   const call = remote("The judge", withPath(url, "/chat/completions"), options);
@@ -42,12 +43,12 @@ export function judgeReward(options: JudgeOptions): RewardFunction {
     const answer = await call({ model, messages, temperature, max_tokens: maxTokens });
     const parsed = Reply.safeParse(answer);
     if (!parsed.success)
-      throw new UserError(`The judge at ${url} answered ${excerpt(JSON.stringify(answer))}, which holds no message.`);
+      throw new UserError(`The judge at ${url} answered ${excerpt(JSON.stringify(answer))}, which has no message.`);
     const reply = parsed.data.choices[0]!.message.content;
     const score = scoreOf(reply, pattern);
     if (score === null)
       throw new UserError(
-        `The judge's reply ${excerpt(reply)} holds no score that ${pattern} finds. ` +
+        `The judge's reply ${excerpt(reply)} has no score that ${pattern} finds. ` +
           "Ask for that form in the template, or give another pattern.",
       );
     if (range !== undefined && (score < range[0] || score > range[1]))

@@ -5,7 +5,7 @@ const buffer = { enable: true, len: 4, penalty_factor: 1, log: true };
 const dapo = managerRule("dapo", { overlong_buffer_cfg: buffer, max_resp_len: 16 });
 
 describe("a reward on tokens", () => {
-  test("stands on the last token", () => {
+  test("is on the last token", () => {
     expect([...tokenRewards({ score: 0.5, extra: {} }, 3)]).toEqual([0, 0, 0.5]);
   });
 
@@ -13,7 +13,7 @@ describe("a reward on tokens", () => {
     expect([...tokenRewards({ score: 3, tokens: [1, 2], extra: {} }, 2)]).toEqual([1, 2]);
   });
 
-  test("has no place in an empty response", () => {
+  test("is nowhere in an empty response", () => {
     expect([...tokenRewards({ score: 1, extra: {} }, 0)]).toEqual([]);
   });
 
@@ -40,7 +40,7 @@ describe("columns", () => {
     expect(rewardColumns(scores)).toEqual({ acc: [true, 0], pred: ["4", null] });
   });
 
-  test("of a bare score are its accuracy, of another one also the score itself", () => {
+  test("of a plain score are its accuracy, of one with columns also the score itself", () => {
     const naive = managerRule("naive");
     expect(naive({ score: 0.5, extra: {} }, 3).extra).toEqual({ acc: 0.5 });
     expect(naive({ score: -1, extra: { acc: false } }, 3).extra).toEqual({ score: -1, acc: false });
@@ -70,11 +70,11 @@ describe("the manager dapo", () => {
     expect(managerRule("dapo", options)({ score: 1, extra: {} }, 1000)).toEqual({ score: 1, extra: { acc: 1 } });
   });
 
-  test("has nothing to take off from an empty response", () => {
+  test("has no penalty for an empty response", () => {
     expect(dapo({ score: 0, tokens: [], extra: {} }, 0)).toMatchObject({ score: 0, tokens: [] });
   });
 
-  test("says nothing of length where that is not to be logged", () => {
+  test("adds no columns about length unless they are to be logged", () => {
     const quiet = managerRule("dapo", { overlong_buffer_cfg: { ...buffer, log: false }, max_resp_len: 16 });
     expect(quiet({ score: 1, extra: {} }, 14)).toEqual({ score: 0.5, extra: { acc: 1 } });
   });

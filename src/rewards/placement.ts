@@ -67,7 +67,7 @@ function overlongRule({ overlong_buffer_cfg: buffer, max_resp_len: limit }: Mana
   if (!(buffer.len > 0 && buffer.len <= limit)) {
     throw new UserError(
       `${key}.overlong_buffer_cfg.len\` is ${buffer.len}, and a response has at most ${limit} tokens ` +
-        `(${key}.max_resp_len\`). The buffer is more than 0 of them and not more than all.`,
+        `(${key}.max_resp_len\`). Set the buffer to at least 1 token and at most that many.`,
     );
   }
   return (given, responseLength) => {

@@ -61,7 +61,7 @@ describe("requests that come at once begin", () => {
   }
 });
 
-test("no bucket gives more than it held and was filled with, and nobody overtakes", () => {
+test("no bucket gives more than it held and received, and calls keep their order", () => {
   const arrivals = fc.array(fc.record({ afterMs: fc.nat(3000), amount: fc.integer({ min: 1, max: 50 }) }));
   fc.assert(
     fc.property(fc.integer({ min: 60, max: 6000 }), arrivals, (perMinute, takers) => {
@@ -79,7 +79,7 @@ test("no bucket gives more than it held and was filled with, and nobody overtake
   );
 });
 
-test("work that throws gives its place to the next", async () => {
+test("a call that throws frees its place for the next", async () => {
   const limit = new RateLimit({});
   const first = limit.run(() => Promise.reject(new Error("no")));
   const second = limit.run(async () => "yes");
@@ -87,7 +87,7 @@ test("work that throws gives its place to the next", async () => {
   expect(await second).toBe("yes");
 });
 
-test("whoever is aborted in the line leaves it", async () => {
+test("a call that is aborted while it waits leaves the queue", async () => {
   const limit = new RateLimit({});
   const release = Promise.withResolvers<void>();
   const first = limit.run(() => release.promise);
@@ -103,5 +103,5 @@ test("whoever is aborted in the line leaves it", async () => {
 });
 
 test.each([{ maxConcurrent: 0 }, { maxRpm: -1 }, { maxTpm: 0 }])("a limit of %o is refused", (options) => {
-  expect(() => new RateLimit(options)).toThrow(/It is above 0/);
+  expect(() => new RateLimit(options)).toThrow(/It must be above 0/);
 });

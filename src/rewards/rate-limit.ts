@@ -61,7 +61,8 @@ export class RateLimit {
   constructor(options: RateLimitOptions, clock: Clock = wallClock) {
     const { maxConcurrent = 1, maxRpm = null, maxTpm = null, estimatedTokensPerRequest = 2000 } = options;
     for (const [name, value] of Object.entries({ maxConcurrent, maxRpm, maxTpm, estimatedTokensPerRequest }))
-      if (value !== null && !(value > 0)) throw new UserError(`The rate limit \`${name}\` is ${value}. It is above 0.`);
+      if (value !== null && !(value > 0))
+        throw new UserError(`The rate limit \`${name}\` is ${value}. It must be above 0.`);
     this.#clock = clock;
     this.#free = maxConcurrent;
     this.#requests = maxRpm === null ? null : new TokenBucket(maxRpm, clock.now());

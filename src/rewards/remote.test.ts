@@ -45,7 +45,7 @@ const input: RewardInput = {
 };
 
 describe("a call", () => {
-  test("that goes wrong for a moment is tried again, and the answer is given", async () => {
+  test("that fails for a moment is tried again until there is an answer", async () => {
     const { url, seen } = await serve((response, _, count) => {
       if (count === 1) response.writeHead(503).end("starting");
       else if (count === 2) response.writeHead(429, { "retry-after": "0" }).end();
@@ -106,7 +106,7 @@ describe("a call", () => {
     await expect(remote("The judge", url, { ...quick, ...options })({})).rejects.toThrow(says);
   });
 
-  test("to nobody ends with the reason", async () => {
+  test("to an address without a server ends with the reason", async () => {
     const { url } = await serve(() => {});
     await closers.pop()!(); // the port is free again
     await expect(remote("The judge", url, { ...quick, maxTries: 2 })({})).rejects.toThrow(
@@ -146,7 +146,7 @@ test("no more calls are under way at once than allowed, and all are answered", a
   expect(most).toBe(3);
 });
 
-test("an address that is none, or that holds a password, is refused at once", () => {
+test("an address that is not a URL, or that holds a password, is refused at once", () => {
   expect(() => remote("The judge", "localhost:8000")).toThrow(/^The judge's address is "localhost:8000"\. It must be/);
   expect(() => remote("The judge", "http://me:secret@host")).toThrow(/^(?!.*secret).*holds a user name or password/);
 });
@@ -185,9 +185,9 @@ describe("a judge", () => {
   });
 
   const nonsense: readonly [what: string, reply: unknown, says: RegExp][] = [
-    ["no score", "I like it.", /^The judge's reply "I like it\." holds no score/],
-    ["nothing", "", /^The judge's reply "" holds no score/],
-    ["no text", null, /answered .*, which holds no message\.$/],
+    ["no score", "I like it.", /^The judge's reply "I like it\." has no score/],
+    ["nothing", "", /^The judge's reply "" has no score/],
+    ["no text", null, /answered .*, which has no message\.$/],
     ["a score out of range", "Score: 11", /^The judge gave 11, which is not between 0 and 10/],
   ];
   test.each(nonsense)("that writes %s is a failure, not a 0", async (_, reply, says) => {
@@ -198,14 +198,14 @@ describe("a judge", () => {
   test("is not asked about a row without the ground truth that its template names", async () => {
     const { url, seen } = await judging("Score: 1");
     await expect(judgeReward({ ...base, url })({ ...input, groundTruth: null })).rejects.toThrow(
-      /asks for \{ground_truth\}, and the row has null there/,
+      /asks for \{ground_truth\}, and that of the row is null/,
     );
     expect(seen).toEqual([]);
   });
 
   test("with a template or a pattern that cannot work is refused before the first call", () => {
     const url = "http://127.0.0.1:1";
-    expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not hold \{response\}/);
+    expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not contain \{response\}/);
     expect(() => judgeReward({ ...base, url, pattern: "(" })).toThrow(/is not a regular expression/);
     expect(() => judgeReward({ ...base, url, pattern: "a|b" })).toThrow(/has no group/);
   });
@@ -241,7 +241,7 @@ describe("a reward service", () => {
       score: { score: 0.5, acc: true },
     },
   ] as const;
-  test.each(cases)("that speaks $protocol is asked and understood", async ({ protocol, path, sent, answer, score }) => {
+  test.each(cases)("with the protocol $protocol gives its score", async ({ protocol, path, sent, answer, score }) => {
     const { url, seen } = await serve((response) => json(response, answer));
     expect(await serviceReward({ url, protocol, model: "rm", ...quick })(input)).toEqual(score);
     expect(seen).toEqual([{ url: path, key: undefined, body: sent }]);

@@ -58,7 +58,7 @@ describe("scores", () => {
     expect(await scoreSamples(scorer, [sample, short], same)).toEqual(lengths);
   });
 
-  test.each([Number.NaN, Number.POSITIVE_INFINITY])("of %d are named, never passed on", async (bad) => {
+  test.each([Number.NaN, Number.POSITIVE_INFINITY])("of %d are named and never used", async (bad) => {
     const scorer = { score: async () => [1, bad] };
     await expect(scoreSamples(scorer, [sample, sample], same)).rejects.toThrow(
       new RegExp(`^The reward model gives the score ${bad} to sample 2 of 2\\.`),

@@ -2,7 +2,7 @@
  * What a reward function is: one finished sample in, a score out. Everything in this room produces or consumes these.
  */
 
-/** A sample to be scored, with what its row of the data says about it. */
+/** A sample to be scored, with the fields of its data row. */
 export type RewardInput = {
   /** Picks the built-in scorer: the row's `data_source`. */
   readonly dataSource: string;
@@ -12,7 +12,7 @@ export type RewardInput = {
   readonly response: string;
   /** The row's `reward_model.ground_truth`. */
   readonly groundTruth: unknown;
-  /** The row's `extra_info`; empty where the row has none. */
+  /** The row's `extra_info`; empty if the row has none. */
   readonly extraInfo: Readonly<Record<string, unknown>>;
   /** How many tokens the response has. */
   readonly responseLength: number;
@@ -21,7 +21,7 @@ export type RewardInput = {
 };
 
 /**
- * What a reward function may return: the score (true is 1), an object with the score and columns to log beside it, or
+ * What a reward function may return: the score (true is 1), an object with the score and further columns to log, or
  * one reward per token of the response.
  */
 export type RewardValue =
@@ -41,7 +41,7 @@ export type CustomReward = (
 /** A checked reward. */
 export type Score = {
   readonly score: number;
-  /** One reward per response token, where the function gave such; `score` is then their sum. */
+  /** One reward per response token, if the function gave these; `score` is then their sum. */
   readonly tokens?: readonly number[];
   /** Other columns, such as `acc` and `pred`. */
   readonly extra: Readonly<Record<string, unknown>>;

@@ -1,6 +1,6 @@
 /**
- * Reward functions that hang, crash and lie, each in a process of its own as in a run: nothing is lost, nothing is
- * frozen, nothing is 0 by accident.
+ * Reward functions that hang, crash or return wrong values, in processes as in a run: no sample is lost, the program
+ * never hangs, and no failure becomes a score of 0.
  */
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -24,7 +24,7 @@ function write(code: string, name = `reward-${files++}.ts`): string {
   return path;
 }
 
-/** A sample; what the reward function is to do stands in its response. */
+/** A sample; its response says what the reward function does. */
 const sample = (response: string, row = 1): RewardInput => ({
   dataSource: "toy",
   prompt: "p",
@@ -152,7 +152,7 @@ describe("many samples, some of which hang and crash", () => {
   const expected = responses.map((response) => (Number.isNaN(Number(response)) ? undefined : Number(response)));
 
   for (const name of ["compute_score", "later"]) {
-    test(`have each the outcome they have alone, with ${name}`, async () => {
+    test(`each have the same outcome as alone, with ${name}`, async () => {
       const counts = await using(
         obedient,
         async (rewards) => {
@@ -170,7 +170,7 @@ describe("many samples, some of which hang and crash", () => {
   }
 });
 
-test("promises are waited for side by side", async () => {
+test("promises are awaited concurrently", async () => {
   await using(obedient, async (rewards) => {
     const start = performance.now();
     const outcomes = await rewards.scoreBatch(samples(...new Array<string>(60).fill("slow")));
@@ -179,7 +179,7 @@ test("promises are waited for side by side", async () => {
   });
 });
 
-test("an error that no call waits for is a warning, and the score counts", async () => {
+test("an error that no call waits for is a warning, and the score is kept", async () => {
   const { result, lines } = await listening(() =>
     using(obedient, async (rewards) => {
       const outcomes = await rewards.scoreBatch(samples("stray", "stray", "5"));
@@ -317,7 +317,7 @@ describe("a config file whose reward function is a value", () => {
   });
 });
 
-describe("a function that is handed over runs on the main thread", () => {
+describe("a function that is given as a value runs on the main thread", () => {
   test("with a deadline for its promises", async () => {
     const run = ({ response }: RewardInput) =>
       response === "never" ? new Promise<number>(() => {}) : response === "x";
@@ -367,7 +367,7 @@ describe("the built-in scorers", () => {
   });
 });
 
-test("a rate limit holds calls back", async () => {
+test("a rate limit delays calls", async () => {
   let [underway, most] = [0, 0];
   const run = async () => {
     most = Math.max(most, ++underway);
@@ -434,7 +434,7 @@ describe("what a reward function prints", () => {
     ]);
   });
 
-  test("is cut when it is a flood", async () => {
+  test("is cut when there is too much of it", async () => {
     const code = `export const compute_score = () => { for (;;) console.log("x".repeat(100)); };`;
     const { result, lines } = await listening(() =>
       using(code, (rewards) => rewards.score(sample("1")), { timeoutMs: 500 }),
@@ -444,7 +444,7 @@ describe("what a reward function prints", () => {
     expect(lines.join("").length).toBeLessThan(1e6);
   });
 
-  test("is not what V8 says about its memory", async () => {
+  test("does not include what V8 prints about its memory", async () => {
     const { lines } = await listening(() =>
       using(obedient, (rewards) => rewards.score(sample("map")), { memoryMb: 150, timeoutMs: 20_000 }),
     );
@@ -464,7 +464,7 @@ describe("stopping", () => {
     });
   });
 
-  test("closing ends processes that hang, and rejects what they were asked", async () => {
+  test("closing ends processes that hang, and rejects their calls", async () => {
     const rewards = await openRewards({ scorer: { kind: "file", path: write(obedient) } });
     const hanging = rewards.score(sample("loop"));
     await sleep(50);

@@ -40,13 +40,13 @@ export type RewardsOptions = {
   readonly memoryMb?: number;
   /** The share of the last 1,000 rewards that may fail before everything stops. */
   readonly errorBudget?: number;
-  /** Hold calls back for a judge with limits. */
+  /** Limits the calls to a judge. */
   readonly rateLimit?: RateLimitOptions;
   /** The command of Python, for reward files that need it. */
   readonly python?: string;
 };
 
-/** What happened so far. */
+/** Counts so far. */
 type RewardCounts = {
   readonly scored: number;
   readonly failed: number;

@@ -41,7 +41,7 @@ describe("a data source", () => {
     expect(() => builtinScore(sample({ dataSource: "constructor" }))).toThrow("no built-in scorer");
   });
 
-  test.each(codeSources)("%s is left to the scorer that was handed in", (dataSource) => {
+  test.each(codeSources)("%s is scored by the scorer that the caller gives", (dataSource) => {
     expect(builtinScore(sample({ dataSource }), { code: (input) => input.responseLength })).toBe(20);
     expect(() => builtinScore(sample({ dataSource }))).toThrow(`"${dataSource}" is scored by running the model's code`);
   });

@@ -79,7 +79,7 @@ function code(input: RewardInput, options: ScorerOptions): RewardValue | Promise
   if (options.code !== undefined) return options.code(input);
   throw new UserError(
     `The data source "${input.dataSource}" is scored by running the model's code, and no sandbox was given to run it in. ` +
-      "`openRewards` brings one; or give a `codeScorer`.",
+      "`openRewards` provides one; or pass a `codeScorer`.",
   );
 }
 

@@ -57,7 +57,7 @@ export async function prune(dir: string, keep: number): Promise<void> {
       await rename(path, leaving);
       await rm(leaving, { recursive: true, force: true });
     } catch (error) {
-      warn(`${path} is past the number of checkpoints to keep and could not be deleted: ${messageOf(error)}`);
+      warn(`${path} is beyond the number of checkpoints to keep, and could not be deleted: ${messageOf(error)}`);
     }
   }
 }
@@ -70,7 +70,7 @@ export async function latestCheckpoint(dir: string): Promise<Checkpoint | null> 
     if (step > named) continue;
     const found = await readCheckpoint(checkpointPath(dir, step), step);
     if (found === null) continue;
-    if (step !== named) warn(`${checkpointPath(dir, named)} is missing or incomplete; going on from step ${step}`);
+    if (step !== named) warn(`${checkpointPath(dir, named)} is missing or incomplete; resuming from step ${step}`);
     return found;
   }
   warn(`${checkpointPath(dir, named)} is missing or incomplete and there is no earlier checkpoint in ${dir}`);
@@ -112,7 +112,7 @@ export async function pointAt(dir: string, start: Checkpoint | null): Promise<vo
   if ((await readPointer(dir)) === own) return;
   if (own !== null) return await writePointer(dir, own);
   await rm(pointerPath(dir), { force: true });
-  info(`Starting over in ${dir}: the checkpoints that are there stay until newer ones replace them.`);
+  info(`Starting over in ${dir}: existing checkpoints stay until newer ones replace them.`);
 }
 
 /** Remove the temporary files and folders of a killed process, and finish what it had begun to replace. */

@@ -24,7 +24,7 @@ function follow() {
 }
 
 describe("a follower", () => {
-  test("sees every line once and in order, with its offset, however the bytes come", async () => {
+  test("sees every line once and in order, with its offset, however the bytes are split", async () => {
     const property = fc.asyncProperty(
       fc.array(fc.string({ unit: "binary", maxLength: 20 }), { maxLength: 12 }),
       fc.array(fc.nat(400), { maxLength: 6 }),
@@ -71,7 +71,7 @@ describe("a follower", () => {
     "is gone": ["one\ntwo\n", ""],
   };
   for (const [what, [before, after]] of Object.entries(changes)) {
-    test(`begins anew when the file ${what}`, async () => {
+    test(`starts again when the file ${what}`, async () => {
       await writeFile(path, before);
       const { follower, lines } = follow();
       await follower.refresh();
@@ -82,7 +82,7 @@ describe("a follower", () => {
     });
   }
 
-  test("asked twice at once sees a line once", async () => {
+  test("that is refreshed twice at once sees a line once", async () => {
     await writeFile(path, "one\ntwo\n");
     const { follower, lines } = follow();
     await Promise.all([follower.refresh(), follower.refresh()]);
@@ -90,7 +90,7 @@ describe("a follower", () => {
   });
 });
 
-test("a writer that goes on after a step keeps the lines up to it and nothing else", async () => {
+test("a writer that resumes after a step keeps exactly the lines up to it", async () => {
   const line = (step: number, text: string) => `{"step":${step},"text":"${text}"}\n`;
   const kept = line(0, "a") + line(1, "b") + line(1, "c");
   for (const tail of [line(2, "late"), '{"step":1,"te', `not ours\n${line(1, "after it")}`, '{"step":1,"cut\n', "\n"]) {

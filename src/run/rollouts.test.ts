@@ -126,7 +126,7 @@ describe("an episode of several turns", () => {
   });
 });
 
-test("a resumed run has no rollouts after the step it goes on from", async () => {
+test("a resumed run has no rollouts after the step it resumes from", async () => {
   await inRun(async (run) => {
     for (const step of [1, 2, 3]) {
       await run.logRollouts(step, "train", [group(`${step}`)]);
@@ -154,12 +154,12 @@ test("a run refuses rollouts of a step whose checkpoint is already saved", async
 describe("the reader", () => {
   const line = (step: number, kind = "train") => `{"step":${step},"kind":"${kind}","groups":[]}\n`;
 
-  test("has nothing where there is no file", async () => {
+  test("has nothing if there is no file", async () => {
     expect(stepsOf(await opened())).toEqual({ train: [], val: [] });
     expect(await newestRollouts(dir, 8)).toEqual([]);
   });
 
-  test("shows a line once it is whole, and keeps what it has read", async () => {
+  test("shows a line once it is complete, and keeps what it has read", async () => {
     await writeFile(path, `${line(1)}{"step":2,"ki`);
     const reader = await opened();
     expect(stepsOf(reader).train).toEqual([1]);

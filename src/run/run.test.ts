@@ -92,7 +92,7 @@ describe("resuming", () => {
     expect(await inRun({}, async (run) => [run.start, await run.latest()])).toEqual([found, found]);
   });
 
-  test("cuts the metrics after the step it goes on from, whatever was appended since", async () => {
+  test("cuts the metrics after the step it resumes from, whatever was appended since", async () => {
     await steps(3);
     const saved = await metricsText();
     for (const tail of [
@@ -110,7 +110,7 @@ describe("resuming", () => {
     }
   });
 
-  test("starts the metrics anew when no checkpoint was saved", async () => {
+  test("starts with empty metrics when no checkpoint was saved", async () => {
     await inRun({}, (run) => run.logMetrics(1, { a: 1 }));
     await inRun({}, (run) => run.logMetrics(1, { a: 2 }));
     expect(await readMetrics(dir)).toEqual([{ step: 1, data: { a: 2 } }]);
@@ -122,7 +122,7 @@ describe("resuming", () => {
     "has half a state.json": (checkpoint) => truncate(join(checkpoint, "state.json"), 3),
   };
   for (const [what, damage] of Object.entries(damages)) {
-    test(`auto goes on from the newest whole checkpoint when the one named ${what}`, async () => {
+    test(`auto resumes from the newest complete checkpoint when the named one ${what}`, async () => {
       await steps(3);
       await damage(join(dir, "global_step_3"));
       expect(await inRun({}, async (run) => run.start?.step)).toBe(2);
@@ -133,7 +133,7 @@ describe("resuming", () => {
     });
   }
 
-  test("disable starts over, and a later auto does not fall back into the earlier run", async () => {
+  test("disable starts over, and a later auto does not resume the earlier run", async () => {
     await steps(3);
     await inRun({ resumeMode: "disable" }, async (run) => {
       expect(run.start).toBeNull();
@@ -145,7 +145,7 @@ describe("resuming", () => {
     expect((await readMetrics(dir)).map((line) => line.step)).toEqual([1, 2, 3]);
   });
 
-  test("resume_path goes on from an earlier step of the same run and replaces what came after", async () => {
+  test("resume_path resumes from an earlier step of the same run and replaces what came after", async () => {
     await steps(3);
     await inRun({ resumeMode: "resume_path", resumeFromPath: join(dir, "global_step_1/") }, async (run) => {
       expect(run.start).toMatchObject({ step: 1, state: { n: 1 } });
@@ -174,7 +174,7 @@ describe("resuming", () => {
     "of a checkpoint without its state": [() => join(dir, "global_step_7"), /has no readable state.json/],
   };
   for (const [what, [path, message]] of Object.entries(wrongPaths)) {
-    test(`a resume_path that is ${what} is explained, and the folder is free again`, async () => {
+    test(`a resume_path that is ${what} is explained, and the folder is released`, async () => {
       await steps(2);
       if (what.endsWith("state")) await mkdir(join(dir, "global_step_7"));
       const options = { resumeMode: "resume_path", resumeFromPath: path() } as const;
@@ -203,7 +203,7 @@ describe("keeping checkpoints", () => {
     expect(await checkpoints()).toEqual(["global_step_2"]);
   });
 
-  test("after starting over, checkpoints of the earlier run go first", async () => {
+  test("after starting over, checkpoints of the earlier run are deleted first", async () => {
     await steps(4);
     await inRun({ keep: 2, resumeMode: "resume_path", resumeFromPath: join(dir, "global_step_1") }, (run) =>
       step(run, 2),
@@ -211,7 +211,7 @@ describe("keeping checkpoints", () => {
     expect(await checkpoints()).toEqual(["global_step_1", "global_step_2"]);
   });
 
-  test("a folder whose successor never took its name gets it back", async () => {
+  test("a folder that was moved aside and never replaced gets its name back", async () => {
     await steps(2);
     await rename(join(dir, "global_step_2"), join(dir, ".global_step_2.aside"));
     await mkdir(join(dir, ".global_step_2.0123abcd.tmp"));
@@ -299,7 +299,7 @@ function probeMount(): boolean {
   return spawnSync("sh", ["-c", script]).status === 0;
 }
 
-test("a folder that cannot be made is explained", async () => {
+test("a folder that cannot be created is explained", async () => {
   await writeFile(join(root, "file"), "");
   const error: unknown = await claimRun(join(root, "file", "run")).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(UserError);
@@ -334,7 +334,7 @@ const ended = (child: ChildProcess): Promise<number | null> =>
   });
 
 describe("the lock", () => {
-  test("of a living process is refused with its number and folder, and given free by its end", async () => {
+  test("of a running process is refused with its number and folder, and is released when that ends", async () => {
     const holder = start(dir, "hold");
     expect(await firstLine(holder)).toBe(`open ${holder.pid}`);
     const error: unknown = await claimRun(dir).catch((thrown: unknown) => thrown);
@@ -351,7 +351,7 @@ describe("the lock", () => {
     });
   });
 
-  test("of a dead process goes to exactly one of many that start together", async () => {
+  test("of a process that is gone is taken over by exactly one of many that start together", async () => {
     const holder = start(dir, "hold");
     await firstLine(holder);
     holder.kill("SIGKILL");
@@ -387,7 +387,7 @@ describe("the lock", () => {
     await inRun({}, async () => {});
   });
 
-  test("of another machine counts until it has been silent for a minute", async () => {
+  test("of another machine counts until it was not touched for a minute", async () => {
     await liveOtherThan((owner) => {
       owner.host = "elsewhere";
     });
@@ -398,7 +398,7 @@ describe("the lock", () => {
     expect(await readdir(dir)).not.toContain("run.lock");
   });
 
-  test("that is not readable holds nobody off", async () => {
+  test("that is not readable is taken over", async () => {
     await mkdir(dir);
     for (const text of ["", "{", '{"pid":"x"}', "\0\0"]) {
       await writeFile(join(dir, "run.lock"), text);
@@ -407,7 +407,7 @@ describe("the lock", () => {
   });
 });
 
-test("a run killed at random moments ends with the metrics and weights of one that was not", async () => {
+test("a run that is killed at random moments ends with the metrics and weights of one that was not", async () => {
   const whole = join(root, "whole");
   expect(await ended(start(whole, "go"))).toBe(0);
 
@@ -453,7 +453,7 @@ async function withoutTimings(where: string): Promise<string[]> {
 }
 
 describe("a claim", () => {
-  test("that never begins changes nothing in a folder that was there, and leaves no folder that was not", async () => {
+  test("without a run changes nothing in a folder that existed, and leaves no folder that did not", async () => {
     await steps(2);
     const before = await readdir(dir);
     const text = await metricsText();

@@ -97,7 +97,7 @@ describe("the table", () => {
     );
   });
 
-  test("has no room for a name that would steer the terminal", () => {
+  test("removes control characters from a name", () => {
     const evil = seriesOf(3, (step) => ({
       "val-core/\x1b[2J/acc/mean@1": step,
       "timing_s/step": 1,
@@ -106,7 +106,7 @@ describe("the table", () => {
     for (const line of tableLines(evil, view)) expect(line).toBe(stripVTControlCharacters(line));
   });
 
-  test("lists a metric once, the most telling first", () => {
+  test("lists a metric once, the most important first", () => {
     const names = watchedNames(seriesByName.keys());
     expect(new Set(names).size).toBe(names.length);
     expect(names[0]).toBe("critic/score/mean");
@@ -130,13 +130,13 @@ describe("a sparkline", () => {
     return series.sparkline(width);
   };
 
-  test("rises with its values and holds the whole run, however long", () => {
+  test("rises with its values and shows the whole run, however long", () => {
     for (const length of [8, 100, 511, 512, 513, 5000, 100_000]) {
       expect(lineOf(Array.from({ length }, (_, i) => i))).toBe("▁▂▃▄▅▆▇█");
     }
   });
 
-  test("of one value is flat, and what is no number is seen", () => {
+  test("of one value is flat, and a value that is not finite is visible", () => {
     expect(lineOf([5, 5, 5])).toBe("▄▄▄");
     expect(lineOf([1, Number.NaN, 2])).toBe("▁!█");
     expect(lineOf([Number.NaN])).toBe("!");
@@ -181,7 +181,7 @@ describe("the console", () => {
     expect(drawn(terminal)).toEqual(["30/100"]);
   });
 
-  test("draws a new panel below lines that came between, and when the window became narrower", async () => {
+  test("draws a new panel below lines that were printed since, and after the window became narrower", async () => {
     const terminal = new Terminal();
     const tracker = await openConsole(context(terminal));
     tracker.log(1, metricsOf(1));
@@ -213,7 +213,7 @@ describe("the console", () => {
     ]);
   });
 
-  test("prints lines where the window has no room for the panel, as seldom as elsewhere", async () => {
+  test("prints lines if the window has no room for the panel, as seldom as without a terminal", async () => {
     const terminal = Object.assign(new Terminal(), { rows: 3 });
     const said = await linesOf(async () => {
       const tracker = await openConsole(context(terminal));
@@ -237,7 +237,7 @@ describe("the console", () => {
     expect(written.join("")).toContain("reward");
   });
 
-  test("elsewhere prints few lines, none of them cut or coloured, and the table at the end", async () => {
+  test("without a terminal prints few lines, none of them cut or coloured, and the table at the end", async () => {
     const terminal = Object.assign(new Terminal(), { isTerminal: false });
     const said = await linesOf(async () => {
       const tracker = await openConsole(context(terminal));
@@ -254,7 +254,7 @@ describe("the console", () => {
     ]);
   });
 
-  test("says of the last step what its time went into, not of one before", async () => {
+  test("shows the phases of the last step, not of an earlier one", async () => {
     const terminal = new Terminal();
     const tracker = await openConsole(context(terminal));
     tracker.log(1, { "critic/score/mean": 0, "timing_s/step": 4, "timing_s/gen": 1, "timing_s/testing": 3 });
@@ -274,7 +274,7 @@ describe("the console", () => {
     expect(terminal.lines.join("\n")).toContain("5 ▁▃▅▆█");
   });
 
-  test("prints samples so that they cannot steer the terminal, long ones in part", async () => {
+  test("prints samples without control characters, and only a part of long ones", async () => {
     const said = await linesOf(async () => {
       const tracker = await openConsole(context(new Terminal()));
       tracker.logSamples(3, [{ input: "go\x1b[2J", output: "word ".repeat(400), score: 0.5 }]);

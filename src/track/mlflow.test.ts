@@ -23,7 +23,7 @@ test.each([
 
 type Request = { method: string; path: string; headers: IncomingHttpHeaders; body: string; status: number };
 
-/** A server that answers what it is told to, and keeps what it was asked. */
+/** A server with prepared answers that keeps all requests. */
 class Stub {
   readonly requests: Request[] = [];
   readonly #server: Server;
@@ -72,7 +72,7 @@ function healthy(path: string): unknown {
   return { run };
 }
 
-describe("against a server that can be told what to answer", () => {
+describe("against a server with prepared answers", () => {
   let stub: Stub;
   let port = "";
   const context = (more: Record<string, string> = {}) =>
@@ -94,7 +94,7 @@ describe("against a server that can be told what to answer", () => {
     expect(metrics.filter((n) => n > 0)).toEqual([1000, 1000, 500]);
   });
 
-  test("an outage in the middle is told once, holds nothing up and loses nothing", async () => {
+  test("an outage is reported once, delays nothing and loses nothing", async () => {
     let isDown = false;
     stub.answer = () => (isDown ? { status: 503, body: "starting up" } : null);
     const said = await linesOf(async () => {
@@ -145,7 +145,7 @@ describe("against a server that can be told what to answer", () => {
 
   test.each([
     ["asks for a password", { status: 401, body: "" }, /answered 401: .*Set MLFLOW_TRACKING_TOKEN/],
-    ["is no MLflow server", { status: 200, body: "<html>" }, /is no answer of an MLflow server/],
+    ["is no MLflow server", { status: 200, body: "<html>" }, /is not an answer of an MLflow server/],
     [
       "has deleted the experiment",
       { status: 200, body: { experiment: { experiment_id: "7", lifecycle_stage: "deleted" } } },
@@ -156,7 +156,7 @@ describe("against a server that can be told what to answer", () => {
     await expect(openMlflow(context())).rejects.toThrow(message);
   });
 
-  test("a server that is not there ends the run before it starts", async () => {
+  test("a server that cannot be reached stops the run before it starts", async () => {
     stub.close();
     await expect(openMlflow(context())).rejects.toThrow(
       /is not reachable \(.*ECONNREFUSED.*\)\. Check MLFLOW_TRACKING_URI/,

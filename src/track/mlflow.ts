@@ -110,7 +110,7 @@ async function openExperiment(client: MlflowClient, name: string): Promise<strin
   const parsed = Experiment.safeParse(found.body);
   if (!parsed.success) {
     throw new UserError(
-      `${client.address} answered ${found.status}: ${found.message}, which is no answer of an MLflow server. ` +
+      `${client.address} answered ${found.status}: ${found.message}, which is not an answer of an MLflow server. ` +
         "Check MLFLOW_TRACKING_URI.",
     );
   }

@@ -32,7 +32,7 @@ class Place {
 const numbers = Array.from({ length: 50 }, (_, i) => i);
 
 describe("an outbox", () => {
-  test("delivers everything in order and says nothing of it", async () => {
+  test("delivers everything in order and prints nothing", async () => {
     const place = new Place();
     const said = await linesOf(async () => {
       const outbox = place.outbox();
@@ -44,7 +44,7 @@ describe("an outbox", () => {
     expect(said).toEqual([]);
   });
 
-  test("tells of an outage once, and delivers in order what was put meanwhile", async () => {
+  test("reports an outage once, and delivers the items of that time in order", async () => {
     const place = new Place();
     const said = await linesOf(async () => {
       const outbox = place.outbox();
@@ -58,12 +58,12 @@ describe("an outbox", () => {
     });
     expect(place.taken).toEqual(numbers);
     expect(said).toEqual([
-      expect.stringMatching(/^warning: place: it is down\. Training goes on/),
+      expect.stringMatching(/^warning: place: it is down\. Training continues/),
       "place: works again.",
     ]);
   });
 
-  test("goes on behind an item that is refused, and counts it", async () => {
+  test("continues after an item that is refused, and counts it", async () => {
     const place = new Place();
     place.refused.add(3).add(7);
     const said = await linesOf(async () => {
@@ -91,7 +91,7 @@ describe("an outbox", () => {
     expect(said.at(-1)).toContain(`${50 - place.taken.length} records did not arrive`);
   });
 
-  test.each(["down", "silent"] as const)("gives up at its deadline when the place is %s", async (state) => {
+  test.each(["down", "silent"] as const)("gives up at its deadline when the receiver is %s", async (state) => {
     const place = new Place();
     place.state = state;
     const outbox = place.outbox({ closeMs: 60 });

@@ -116,7 +116,7 @@ export class Outbox<Item> {
 
   #sayDown(error: unknown): void {
     if (!this.#isDown && !this.#abort.signal.aborted) {
-      warn(`${this.#options.name}: ${messageOf(error)}. Training goes on; this is tried again meanwhile.`);
+      warn(`${this.#options.name}: ${messageOf(error)}. Training continues; this is retried meanwhile.`);
     }
     this.#isDown = true;
   }

@@ -91,7 +91,7 @@ test("shows the step and the reward wherever there is a panel, and none in a win
   expect(panel({ rows: 4 })).toEqual([]);
 });
 
-test("gives up the chart before the answers, and these before the metrics", () => {
+test("leaves out the chart first, then the answers, then the metrics", () => {
   const has = (rows: number) => {
     const text = panel({ rows }).join("\n");
     return { chart: text.includes("┤"), answers: text.includes("→"), metrics: text.includes("entropy") };
@@ -108,7 +108,7 @@ test("in colour is the same text", () => {
   expect(panel().join("")).not.toContain("\x1b");
 });
 
-test("what a model or a data source says cannot steer the terminal", () => {
+test("control characters of a model's text or of a data source are removed", () => {
   const evil = seriesOf(3, (step) => ({
     "val-core/\x1b[2J/acc/mean@1": step,
     "critic/score/mean": step,
@@ -119,7 +119,7 @@ test("what a model or a data source says cannot steer the terminal", () => {
   for (const line of panelLines(evil, { ...view, samples: said })) expect(line).toBe(stripVTControlCharacters(line));
 });
 
-test("calls each of several validations by its data source", () => {
+test("labels each of several validations with its data source", () => {
   const names = ["openai/gsm8k", "math"].map((it) => `val-core/${it}/acc/mean@1`);
   const text = panelLines(
     seriesOf(2, () => Object.fromEntries(names.map((name) => [name, 0.5]))),
@@ -178,7 +178,7 @@ describe("the chart", () => {
     }
   });
 
-  test("grows with the run until it has the width of the window", () => {
+  test("grows with the run until it is as wide as the window", () => {
     const widths = [1, 10, 50, 100, 1000].map((steps) =>
       Math.max(
         ...chartOf(
@@ -190,7 +190,7 @@ describe("the chart", () => {
     expect(widths).toEqual([1, 10, 50, 70, 70]);
   });
 
-  test("leaves a gap where the value is no number", () => {
+  test("leaves a gap where the value is not finite", () => {
     expect(chartOf([1, Number.NaN, 1], { totalSteps: 70 }).at(-1)).toBe("█ █");
     expect(chartOf([Number.NaN])).toEqual([]);
   });

@@ -7,7 +7,7 @@ import { chooseSamples, dumpSamples, type Sample } from "./samples.ts";
 const sample = (input: string): Sample => ({ input, output: `answer to ${input}`, score: 1 });
 const letters = [..."jihgfedcba"].map(sample);
 
-test("the samples shown are those that numpy's RandomState(42) brings to the front", () => {
+test("the samples shown are the first ones after a shuffle with numpy's RandomState(42)", () => {
   // rng = np.random.RandomState(42); rows = list("abcdefghij"); rng.shuffle(rows)
   expect(chooseSamples(letters, 10).map(({ input }) => input)).toEqual([..."ibfahcjedg"]);
 });
@@ -16,7 +16,7 @@ test("they do not depend on the order of the rows", () => {
   expect(chooseSamples([...letters].reverse(), 4)).toEqual(chooseSamples(letters, 4));
 });
 
-test("more than there are is all there are, and inputs are ordered by code point", () => {
+test("a count above their number shows all, and inputs are ordered by code point", () => {
   const rows = ["\u{1f600}", "\uff5e", "z"].map(sample); // in UTF-16 the emoji would come before the full-width tilde
   // The shuffle leaves three rows as they are.
   expect(chooseSamples(rows, 9).map(({ input }) => input)).toEqual(["z", "\uff5e", "\u{1f600}"]);

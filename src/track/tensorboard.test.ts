@@ -94,7 +94,7 @@ describe.skipIf(!python)("TensorBoard's own library (needs Python with tensorboa
     expect(plugins).toEqual(["text"]);
   });
 
-  test("forgets the steps that a resumed run takes again", async () => {
+  test("drops the steps that a resumed run repeats", async () => {
     const first = await openTensorboard(context(null));
     for (let step = 1; step <= 5; step++) first.log(step, { a: step });
     await first.close("failed");

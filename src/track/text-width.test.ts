@@ -17,7 +17,7 @@ describe("texts in a terminal", () => {
     expect(textWidth(text)).toBe(width);
   });
 
-  test("nothing that a terminal obeys is left in them", () => {
+  test("no control characters are left in them", () => {
     fc.assert(
       fc.property(fc.string({ unit: controlOrLetter }), (text) => {
         expect(printable(text)).not.toMatch(/[\p{Cc}\p{Zl}\p{Zp}\u202e]/u);

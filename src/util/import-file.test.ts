@@ -35,12 +35,12 @@ test.each(packages)("so is a JavaScript file in a package %j", (packageJson) => 
   expect(valueIn(packageJson, { "reward.js": "export function value() { return 1; }\n" })).toContain("return 1");
 });
 
-test("a CommonJS file stays what it is", () => {
+test("a CommonJS file is loaded as CommonJS", () => {
   const text = 'const { join } = require("node:path");\nexports.value = typeof join;\n';
   expect(valueIn({ type: "commonjs" }, { "reward.js": text })).toBe("function");
 });
 
-test("a package in node_modules is loaded as it says", () => {
+test("a package in node_modules is loaded as its package.json says", () => {
   const files = {
     "reward.ts": 'import { value } from "dep";\nexport { value };\n',
     "node_modules/dep/package.json": JSON.stringify({ name: "dep", main: "index.js" }),

@@ -32,7 +32,7 @@ function read(bytes: Uint8Array): Field[] {
 
 const fieldNumber = fc.integer({ min: 1, max: 2000 });
 
-test("whole numbers of any size and sign come back", () => {
+test("integers of any size and sign are read back", () => {
   fc.assert(
     fc.property(fieldNumber, fc.maxSafeInteger(), (field, value) => {
       const [only] = read(new Message().int(field, value).finish());
@@ -41,7 +41,7 @@ test("whole numbers of any size and sign come back", () => {
   );
 });
 
-test("single precision numbers come back", () => {
+test("single precision numbers are read back", () => {
   fc.assert(
     fc.property(fieldNumber, fc.float({ noNaN: true }), (field, value) => {
       const [only] = read(new Message().float(field, value).finish());
@@ -52,7 +52,7 @@ test("single precision numbers come back", () => {
   );
 });
 
-test("strings, bytes and messages in messages come back, in the order they were written", () => {
+test("strings, bytes and nested messages are read back in the order they were written", () => {
   fc.assert(
     fc.property(fc.string({ unit: "grapheme", maxLength: 200 }), fc.uint8Array({ maxLength: 300 }), (text, bytes) => {
       const inner = new Message().string(1, text).bytes(2, bytes);
@@ -65,7 +65,7 @@ test("strings, bytes and messages in messages come back, in the order they were 
   );
 });
 
-test("an empty message is no bytes, and can be part of another", () => {
+test("an empty message has no bytes, and can be part of another", () => {
   expect(new Message().finish()).toEqual(new Uint8Array());
   expect(read(new Message().message(3, new Message()).finish())).toEqual([
     { field: 3, type: 2, value: new Uint8Array() },

@@ -8,8 +8,8 @@ const masked = fc
   .map((pairs) => ({ values: pairs.map(([v]) => v), mask: pairs.map(([, m]) => m) }));
 const kept = ({ values, mask }: { values: number[]; mask: number[] }) => values.filter((_, i) => mask[i] === 1);
 
-describe("what the mask hides", () => {
-  test("does not matter, whatever it is", () => {
+describe("entries that the mask leaves out", () => {
+  test("do not matter, whatever they are", () => {
     fc.assert(
       fc.property(masked, fc.constantFrom(Number.NaN, Infinity, 7), (given, junk) => {
         const other = given.values.map((v, i) => (given.mask[i] === 1 ? v : junk));
@@ -19,7 +19,7 @@ describe("what the mask hides", () => {
     );
   });
 
-  test("leaves what the plain statistics of the rest would be", () => {
+  test("leave the plain statistics of the rest", () => {
     fc.assert(
       fc.property(masked, (given) => {
         const rest = kept(given);

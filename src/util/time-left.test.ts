@@ -8,7 +8,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** What is said after each of the steps of a run that ended so many seconds after one another. */
+/** The text after each step of a run, given how many seconds each step took. */
 function saidAfter(secondsOfSteps: readonly number[], { done = 0, total = 10 } = {}): string[] {
   const timeLeft = new TimeLeft(done, total);
   return secondsOfSteps.map((seconds, i) => {
@@ -18,20 +18,20 @@ function saidAfter(secondsOfSteps: readonly number[], { done = 0, total = 10 } =
   });
 }
 
-test("nothing is said before the first step and after the last", () => {
+test("there is no text before the first step and after the last", () => {
   expect(new TimeLeft(3, 10).text()).toBe("");
   expect(saidAfter([1, 1], { total: 2 }).at(-1)).toBe("");
 });
 
-test("the first step, which compiles, counts only while it is alone", () => {
+test("the first step, which compiles, counts only while it is the only one", () => {
   expect(saidAfter([20, 2, 2, 4])).toEqual(["3m00s left", "16s left", "14s left", "16s left"]);
 });
 
-test("steps of an earlier process are done, not fast", () => {
+test("steps of an earlier process count as done, not as fast", () => {
   expect(saidAfter([3, 2], { done: 6 })).toEqual(["9s left", "4s left"]);
 });
 
-test("the time runs down within a step, and never below nothing", () => {
+test("the time gets shorter during a step, and is never negative", () => {
   const timeLeft = new TimeLeft(0, 3);
   vi.advanceTimersByTime(5000);
   timeLeft.ended(1);

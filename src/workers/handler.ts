@@ -3,7 +3,8 @@
  * function from settings. The settings are data, because they are sent to the process.
  *
  * A room that wants its calls in a process writes such a module (`rewards/reward-worker.ts` is one) and gives its
- * address to `nodeLane`. What the function returns is sent back as it is, so the module also checks it.
+ * address to `nodeLane`. A module with several functions takes the name of one as a part of its input. What the function
+ * returns is sent back as it is, so the module also checks it.
  */
 
 /** A function that is ready to be called. */

@@ -71,7 +71,7 @@ describe("the catalogue of charts", () => {
     expect(new Set(shown).size).toBe(shown.length);
   });
 
-  test("and its rest hold every metric, and search finds each by its name", () => {
+  test("and the other metrics are all metrics, and search finds each by its name", () => {
     const shown = chartsOf(real).flatMap(({ series }) => series.map(({ name }) => name));
     expect([...shown, ...otherNames(real, chartsOf(real))].sort()).toEqual([...new Set(real)].sort());
     for (const name of real) expect(searchCharts(real, name).map(({ title }) => title)).toContain(name);
@@ -84,7 +84,7 @@ describe("the catalogue of charts", () => {
 });
 
 describe("the phases of a step", () => {
-  test("come in the order they run; parts of phases and the step itself are none", () => {
+  test("are in the order they run, without parts of phases and without the step itself", () => {
     const names = ["update_actor", "step", "gen", "zzz", "agent_loop/slowest", "ref"].map((it) => `timing_s/${it}`);
     expect(phasesOf(["actor/lr", ...names]).map(({ name }) => name)).toEqual([
       "timing_s/gen",
@@ -94,7 +94,7 @@ describe("the phases of a step", () => {
     ]);
   });
 
-  test("and what is left add up to the step, or to themselves where the step is shorter", () => {
+  test("and the rest add up to the step, or to themselves if the step is shorter", () => {
     const seconds = fc.oneof(fc.double({ min: 0, max: 100, noNaN: true }), fc.constant(Number.NaN));
     fc.assert(
       fc.property(fc.array(seconds, { maxLength: 5 }), fc.double({ min: 0, max: 300, noNaN: true }), (parts, step) => {
@@ -107,7 +107,7 @@ describe("the phases of a step", () => {
     expect(meanPhases([[1, 3], null, [4, 4]], [0, 1])).toEqual([2, 0, 2]);
   });
 
-  test("are put together into bars that cover every row once", () => {
+  test("are grouped into bars that cover every row once", () => {
     fc.assert(
       fc.property(fc.nat(300), fc.integer({ min: 1, max: 50 }), (rows, count) => {
         const covered = bucketRows(0, rows, count).flatMap(([first, last]) =>
@@ -179,7 +179,7 @@ describe("configs side by side", () => {
   });
 });
 
-test("an address says where one is, whatever the run is called", () => {
+test("an address names the view, whatever the run is called", () => {
   const route = fc.record({
     page: fc.constant("run" as const),
     run: fc.string({ minLength: 1 }),
@@ -195,7 +195,7 @@ test("an address says where one is, whatever the run is called", () => {
   expect(parseRoute("#/run/a%2/unknown")).toMatchObject({ run: "a%2", tab: "curves" });
 });
 
-test("numbers are short and say what they are", () => {
+test("numbers are short and have their unit", () => {
   expect([0, 0.42131, 1, 1234.5, 98_765_432, 3.2e-6, -0.5, Number.NaN].map(showNumber)).toEqual([
     "0",
     "0.4213",
@@ -226,7 +226,7 @@ test("numbers are short and say what they are", () => {
   expect(["", "a", 1e-6, 0.5, null, [1]].map(showValue)).toEqual(['""', "a", "1e-6", "0.5", "null", "[1]"]);
 });
 
-test("a prompt's line is what the user said last, without the marks of the template", () => {
+test("a prompt's line is the last user message, without the tokens of the template", () => {
   const chat =
     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhat is\n2 + 2?<|im_end|>\n<|im_start|>assistant\n";
   expect(promptLine(chat)).toBe("What is 2 + 2?");

@@ -21,7 +21,7 @@ type ResponseOptions = {
   readonly found: string;
 };
 
-/** The prompt that responses answer, with the truth they are held against. */
+/** The prompt of the responses, with the truth they are compared with. */
 export function promptCard({ prompt, truth, source }: Omit<RolloutGroup, "episodes">): HTMLElement {
   return h("article", { class: "card prompt" }, [
     h("header", {}, [

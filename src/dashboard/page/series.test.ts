@@ -23,7 +23,7 @@ describe("smoothing", () => {
     );
   });
 
-  test("of nothing changes nothing", () => {
+  test("with weight 0 changes nothing", () => {
     fc.assert(
       fc.property(values, (all) => {
         for (const [i, it] of smooth(all, 0).entries()) expect(Object.is(it, all[i]) || it === all[i]).toBe(true);
@@ -78,7 +78,7 @@ describe("thinning out", () => {
     expect(thin([1, 2, 3, 4], 2)).toEqual([1.5, 3.5]);
   });
 
-  test("picks places evenly, the first and the last among them", () => {
+  test("picks places at even distances, with the first and the last", () => {
     fc.assert(
       fc.property(fc.nat(500), fc.integer({ min: 2, max: 30 }), (length, count) => {
         const places = evenly(length, count);
@@ -92,7 +92,7 @@ describe("thinning out", () => {
   });
 });
 
-test("the latest value is the last that is there", () => {
+test("the latest value is the last one that is not missing", () => {
   expect(latest([1, 2, Number.NaN])).toBe(2);
   expect(latest([])).toBeNaN();
 });

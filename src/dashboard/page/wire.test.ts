@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { decodeColumns, encodeColumns } from "./wire.ts";
 
-test("columns come out as they went in, rounded to floats, whatever their names and number", () => {
+test("columns are decoded as they were encoded, rounded to floats, whatever their names and number", () => {
   const block = fc
     .record({
       version: fc.nat(),

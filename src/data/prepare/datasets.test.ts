@@ -71,7 +71,7 @@ describe("a file has the rows, the columns and the types that verl's script give
     });
   }
 
-  test("every dataset is among these, but for those that the other tests are about", () => {
+  test("every dataset is among these, except those of the other tests", () => {
     const tested = new Set([...cases.map(({ dataset }) => dataset), "gsm8k", "hh-rlhf", "pokemon", "multiturn"]);
     expect(datasets.map(({ name }) => name).filter((name) => !tested.has(name))).toEqual([]);
   });
@@ -112,7 +112,7 @@ describe("hh-rlhf in its original form", () => {
     { chosen: dialogue("a", "yes", "c", "d"), rejected: dialogue("a", "no") },
   ];
 
-  test("a pair is divided where its sides part, and both sides join again to what they were", async () => {
+  test("a pair is divided where its sides start to differ, and both sides join to the original", async () => {
     const file = join(folder, "test.jsonl");
     writeFileSync(file, pairs.map((pair) => `${JSON.stringify(pair)}\n`).join(""));
     const { saveDir, missing } = await make("hh-rlhf", file, "hh-original");
@@ -135,7 +135,7 @@ describe("hh-rlhf in its original form", () => {
   });
 });
 
-test("a file that no row is left for is not made, and with none at all it is an error", async () => {
+test("a file without rows is not written, and no file at all is an error", async () => {
   // Of HellaSwag's test rows none has a label.
   const row = { activity_label: "A", ctx_a: "B", ctx_b: "c", endings: ["d", "e"], label: "1" };
   const lines = (rows: readonly object[]) => rows.map((it) => `${JSON.stringify(it)}\n`).join("");

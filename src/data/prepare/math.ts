@@ -8,7 +8,7 @@ const mathRepo = "DigitalLearningGmbH/MATH-lighteval";
 const instruction = "Let's think step by step and output the final answer within \\boxed{}.";
 
 /**
- * What stands in the last box of a solution. As in verl, a single `\boxed ` with a space wins over every `\boxed{…}` and
+ * The content of the last box of a solution. As in verl, a single `\boxed ` with a space wins over every `\boxed{…}` and
  * goes up to the next `$`.
  */
 function boxedAnswer(row: Row, solution: string): string {

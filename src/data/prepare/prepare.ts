@@ -128,7 +128,7 @@ async function locateHere(given: string, { config, wanted, saveDir }: Looked): P
     : within(dirname(path), splitFiles([basename(path)], config));
   if (sources.size === 0)
     throw new UserError(
-      `${given} ${found.isDirectory() ? "has no data file" : "is no data file"}: those end in .parquet, .jsonl, .ndjson ` +
+      `${given} ${found.isDirectory() ? "has no data file" : "is not a data file"}: those end in .parquet, .jsonl, .ndjson ` +
         "or .json (the last three also as .gz). Give another path (--local_dataset_path).",
     );
   if (![...sources.keys()].some((split) => wanted.has(split)))
@@ -152,7 +152,7 @@ function checkApart(sources: Sources, saveDir: string, outputs: readonly Output[
   const written = new Set(outputs.map(({ file }) => resolve(saveDir, file)));
   const both = [...sources.values()].flat().find((file) => written.has(resolve(file)));
   if (both === undefined) return;
-  throw new UserError(`${both} would be read and written over. Choose another folder to save to (--local_save_dir).`);
+  throw new UserError(`${both} would be read and overwritten. Choose another folder to save to (--local_save_dir).`);
 }
 
 function within(folder: string, splits: Sources): Sources {
@@ -197,7 +197,7 @@ const counted = (files: readonly string[]): string => (files.length === 1 ? file
 
 const yieldEvery = 2000;
 
-/** The columns of a file: those kept from the source, then the new ones; a new column with the same name replaces the old one in its place. */
+/** The columns of a file: those kept from the source, then the new ones. A new one replaces the old one of its name. */
 async function makeColumns(
   { file, split, takes, make }: Output,
   rows: readonly Row[],

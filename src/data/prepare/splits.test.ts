@@ -57,7 +57,7 @@ describe("which files hold which split", () => {
   }
 });
 
-test("a series of shards is whole when all its numbers are there", () => {
+test("a series of shards is complete when all its numbers are there", () => {
   const shards = [
     "a/train-00000-of-00003-1f.parquet",
     "a/train-00001-of-00003-2e.parquet",

@@ -76,7 +76,7 @@ describe("columns of any type", () => {
     );
   });
 
-  test("have the type that their values say, whatever the order of rows and of keys", () => {
+  test("have the type of their values, whatever the order of rows and of keys", () => {
     fc.assert(
       fc.property(
         typed(2).chain(({ type, values }) =>
@@ -96,7 +96,7 @@ describe("columns of any type", () => {
   });
 });
 
-test("what is null everywhere has the type null, and an object without keys is null", () => {
+test("a column of nulls has the type null, and an object without keys is null", () => {
   expect(typeOfValues([null, undefined, {}], String)).toEqual({ kind: "leaf", leaf: "null" });
 });
 

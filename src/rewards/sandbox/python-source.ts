@@ -73,7 +73,7 @@ asyncio.events._set_event_loop_policy(Policy())
 asyncio.run = asyncio.runners.run
 time.sleep = getattr(time.sleep, "__wrapped__", time.sleep)
 
-sys.tracebacklimit = 100  # an error a million calls deep is told at once, too
+sys.tracebacklimit = 100  # an error a million calls deep is printed at once, too
 sys.modules["ctypes"] = sys.modules["_ctypes"] = None
 random.seed(0)
 gc.collect()

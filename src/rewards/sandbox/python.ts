@@ -38,18 +38,18 @@ export async function loadPython(module: string, snapshot: Uint8Array | null): P
   const { instantiate } = wasm;
   wasm.instantiate = async (source, imports) => {
     if (imports?.wasi_snapshot_preview1 === undefined) return instantiate(source, imports);
-    const compiled = await wasm.compile(source as Uint8Array); // Pyodide hands over the bytes it has read
+    const compiled = await wasm.compile(source as Uint8Array); // Pyodide passes the bytes that it has read
     const instance = (await instantiate(compiled, gate.guard(compiled, imports))) as Instance;
     instances.push(instance);
     return { module: compiled, instance };
   };
   // Emscripten asks Node's internals for the flags of open(2), which the permission model refuses.
   Reflect.set(process, "binding", () => ({ fs: constants }));
-  const { loadPyodide } = (await import(module)) as PyodidePackage; // the package has no types without a browser's
+  const { loadPyodide } = (await import(module)) as PyodidePackage; // its types need those of a browser
   const pyodide = await loadPyodide({
     jsglobals: Object.create(null),
     env: { PYTHONHASHSEED: "0", HOME: "/home" },
-    _sysExecutable: "/bin/python3", // else it is the path of a file of ours
+    _sysExecutable: "/bin/python3", // otherwise it would be the path of one of our files
     ...(snapshot === null ? { _makeSnapshot: true } : { _loadSnapshot: snapshot }),
   });
   wasm.instantiate = instantiate;
@@ -81,7 +81,7 @@ class Python {
     this.#stack = instance.exports.__stack_pointer;
     pyodide.runPython(SETTLE, { globals: pyodide.toPy({ __name__: "settle" }) });
     const { HEAPU8, FS } = this.#module;
-    HEAPU8[this.#address("Py_EMSCRIPTEN_SIGNAL_HANDLING")] = 1; // CPython now asks for signals, that is for the time
+    HEAPU8[this.#address("Py_EMSCRIPTEN_SIGNAL_HANDLING")] = 1; // CPython now checks for signals, where we check the time
     gate.close(this.#module);
     this.#before = { memory: HEAPU8.slice(), stack: this.#stack.value, streams: [...FS.streams] };
   }
@@ -118,7 +118,7 @@ class Python {
     let end: Stop | typeof ENDED = ENDED;
     for (const [source, name, scope] of pieces) {
       if (source === "" || end !== ENDED) continue;
-      // A program that watches its own lines could jump over those of the check.
+      // A trace function of the program could skip the lines of the check.
       this.#call("PyEval_SetTrace", 0, 0);
       this.#call("PyEval_SetProfile", 0, 0);
       end = this.#evaluate(source, name, scope);
@@ -158,7 +158,7 @@ class Python {
     return this.#call("PyErr_ExceptionMatches", type) === 1;
   }
 
-  /** Everything as it was before the program. */
+  /** Restore everything as it was before the program. */
   #restore(): void {
     const { memory, stack, streams } = this.#before;
     const { HEAPU8, FS } = this.#module;
@@ -174,12 +174,12 @@ class Python {
     return run(...args) >>> 0;
   }
 
-  /** Where a variable of CPython stands. */
+  /** The address of a variable of CPython. */
   #address(name: string): number {
     return Number(this.#module[`_${name}`]);
   }
 
-  /** A text as CPython's functions take it. It is not freed: the memory is put back as a whole. */
+  /** A text as CPython's functions take it. It is not freed, because the whole memory is restored later. */
   #text(text: string): number {
     const bytes = Buffer.from(`${text}\0`);
     const at = this.#call("malloc", bytes.length);
@@ -197,7 +197,7 @@ class Python {
   }
 }
 
-/** An exception of JavaScript's that came out of WebAssembly. */
+/** A JavaScript exception that was thrown through WebAssembly. */
 function explain(error: unknown, run: RunState): Stop {
   if (run.isOverdue()) return new Stop("timeout");
   if (error instanceof RangeError) return new Stop("error", "RecursionError: the interpreter's stack is full", 1);

@@ -1,8 +1,8 @@
 /**
- * One run of a program, as both interpreters keep it: what it reads, what it has printed, when it has to end.
+ * The state of one run of a program, for both interpreters: its input, its output so far, its deadline.
  *
- * It is only touched by the host side of an interpreter, never by the program; a limit that is passed ends the program
- * with a `Stop`, which is thrown through the interpreter and which no program can catch.
+ * Only the host side of an interpreter uses it, never the program. A program that exceeds a limit is ended with a
+ * `Stop`, which is thrown through the interpreter and which no program can catch.
  */
 import { Buffer } from "node:buffer";
 import type { Outcome, Request, Status } from "./protocol.ts";
@@ -44,12 +44,12 @@ export class RunState {
     return performance.now() - this.#started > this.request.timeoutMs;
   }
 
-  /** Called wherever the interpreter comes by. */
+  /** The interpreter calls this regularly. */
   checkTime(): void {
     if (this.isOverdue()) throw new Stop("timeout");
   }
 
-  /** The next bytes of the input, at most so many; none at its end. */
+  /** The next bytes of the input, at most `most`; none at its end. */
   read(most: number): Buffer {
     const chunk = this.#input.subarray(this.#readBytes, this.#readBytes + most);
     this.#readBytes += chunk.length;
@@ -63,7 +63,7 @@ export class RunState {
       this.#writeError(bytes);
       return;
     }
-    const chunk = Buffer.from(bytes.subarray(0, this.#outputBytes - this.#stdoutBytes)); // a copy: memory moves on
+    const chunk = Buffer.from(bytes.subarray(0, this.#outputBytes - this.#stdoutBytes)); // a copy, because the memory changes
     this.#stdoutBytes += chunk.length;
     this.#printed[0].push(chunk);
     if (chunk.length < bytes.length) throw new Stop("output", `more than ${this.#outputBytes} bytes were printed`);
@@ -75,7 +75,7 @@ export class RunState {
     this.#printed[1].push(chunk);
   }
 
-  /** The outcome of what has run; a `Stop` says why it did not come to its end. */
+  /** The outcome of the run; a `Stop` says why the program did not finish. */
   outcome(end: Stop | Pick<Outcome, "isComplete" | "result">): Outcome {
     const [stdout, stderr] = this.#printed.map((chunks) => Buffer.concat(chunks).toString("utf8"));
     const runMs = performance.now() - this.#started;

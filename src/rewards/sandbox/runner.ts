@@ -1,11 +1,11 @@
 /**
- * What runs in the process of an interpreter: it reads a program, runs it, writes what became of it, and so on.
+ * The main loop of an interpreter's process: read a program, run it, write its outcome, and so on.
  *
- * The sandbox starts it under Node's permission model, without an environment, without code from strings. What is left
- * of Node is taken away here before the first program: the network, which the permission model leaves open, and signals
- * to other processes. Nothing is asynchronous from there on; the process ends when its pipe does.
+ * The sandbox starts it under Node's permission model, without an environment, without code from strings. The rest of
+ * Node is removed here before the first program: the network, which the permission model does not cover, and signals to
+ * other processes. Nothing is asynchronous after that; the process ends when its pipe is closed.
  */
-import { Buffer } from "node:buffer"; // by import, because the global one is taken away
+import { Buffer } from "node:buffer"; // by import, because the global one is removed
 import { readSync, writeSync } from "node:fs";
 import { type Boot, header, type Interpreter, jsonFrame, type Outcome, type Reply, type Request } from "./protocol.ts";
 
@@ -18,7 +18,7 @@ type Host = {
 
 const PIPE = 3;
 
-/** All that is left of the global object: the language itself, and what the interpreters' own glue uses. */
+/** What stays of the global object: the language itself, and what the interpreters' own code uses. */
 const kept: ReadonlySet<string> = new Set([
   "Object",
   "Function",
@@ -102,7 +102,7 @@ async function load(interpreter: Interpreter, snapshot: Uint8Array | null): Prom
   return (await import("./javascript.ts")).loadJavaScript(boot.module);
 }
 
-/** The next frame; empty when there will be none. */
+/** The next frame; empty if there will be no more. */
 function readFrame(): Uint8Array {
   const length = readBytes(4);
   return length.length < 4 ? Buffer.alloc(0) : readBytes(length.readUInt32LE());

@@ -341,7 +341,7 @@ describe("there is no way out of JavaScript", () => {
   });
 });
 
-describe("what only looks like success is none", () => {
+describe("what only looks like success does not count", () => {
   const early: Record<string, string> = {
     "sys.exit": "import sys\nsys.exit(0)",
     "os._exit": "import os\nos._exit(0)",
@@ -363,7 +363,7 @@ describe("what only looks like success is none", () => {
     expect(await javascript("process.exit(0)", { check: "1" })).toMatchObject({ status: "ok", isComplete: false });
   });
 
-  test("bytes that are no reply are not taken for one", () => {
+  test("bytes that are not a reply are refused", () => {
     const reply = { id: "a", isSpent: false, status: "ok", exitCode: 0, isComplete: true, stdout: "", stderr: "" };
     const whole = { ...reply, result: null, runMs: 1 };
     expect(readReply(Buffer.from(JSON.stringify(whole)))).toEqual(whole);
@@ -373,7 +373,7 @@ describe("what only looks like success is none", () => {
   });
 });
 
-describe("a program cannot tell what ran before it", () => {
+describe("a program cannot find out what ran before it", () => {
   /** Leaves a trace as well as it can, and then looks for it. */
   const look = [
     "import sys, os, random, builtins, json, warnings, string, gc, time, decimal, re",
@@ -488,13 +488,13 @@ describe("even a program that runs as the interpreter's process", () => {
   );
 });
 
-test("programs that wait are all run, one at a time per process", async () => {
+test("waiting programs are all run, one at a time per process", async () => {
   const codes = Array.from({ length: 20 }, (_, i) => `print(${i})`);
   const found = await Promise.all(codes.map((code) => python(code)));
   expect(found.map(({ stdout }) => stdout)).toEqual(codes.map((_, i) => `${i}\n`));
 });
 
-test("what a sandbox cannot do is told before anything runs", async () => {
+test("what a sandbox cannot do is refused before anything runs", async () => {
   await expect(openSandbox({ threads: 0 })).rejects.toThrow("`threads` 0");
   await expect(openSandbox({ memoryMb: 8000 })).rejects.toThrow("8000 MB");
   await expect(python("", { timeoutMs: 0 })).rejects.toThrow("`timeoutMs` 0");

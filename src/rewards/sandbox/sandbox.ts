@@ -1,9 +1,9 @@
 /**
- * Runs programs that a model wrote: Python, JavaScript, TypeScript, in confinement and one at a time per process.
+ * Runs programs that a model wrote, in Python, JavaScript or TypeScript: isolated, and one at a time per process.
  *
- * Processes are started when they are needed and reused; what one program does cannot be seen by the next. A program
- * has no network, no files, no processes, no environment, so much memory, so much time and so much to print; it ends
- * with one of a few statuses, and whatever it does, `run` gives an outcome and nothing else happens.
+ * Processes are started when they are needed and reused; a program leaves no trace for the next. A program has no
+ * network, no files, no processes and no environment, and its memory, time and output are limited. It ends with one of a
+ * few statuses; whatever it does, `run` gives an outcome and nothing else happens.
  * docs/code-rewards.md says how.
  */
 import { randomUUID } from "node:crypto";
@@ -18,7 +18,7 @@ export type { Call, Language, Outcome, Status } from "./protocol.ts";
 type SandboxOptions = {
   /** Programs that may run at once, in each language; one per core if absent. */
   readonly threads?: number;
-  /** The most memory that a program may be given, and what it is given if it does not say. */
+  /** The memory limit of programs that state none, and the highest limit that one may state. */
   readonly memoryMb?: number;
   /** A program that prints more than this is ended. */
   readonly outputBytes?: number;
@@ -32,7 +32,7 @@ export type Program = {
   readonly setup?: string;
   /** After the code, such as assertions about what it defines. */
   readonly check?: string;
-  /** A function to call in the end; `result` is what it returned. */
+  /** A function to call at the end; `result` is what it returned. */
   readonly call?: Call;
   readonly stdin?: string;
   readonly timeoutMs: number;
@@ -41,9 +41,9 @@ export type Program = {
 
 /** An interpreter takes a good part of this for itself. */
 const LEAST_MEMORY_MB = 64;
-/** What 32-bit WebAssembly can have. */
+/** The limit of 32-bit WebAssembly. */
 const MOST_MEMORY_MB = 4000;
-/** A process that has been busy for so long is replaced before the system's limit ends it under a program. */
+/** After this much work a process is replaced, before the system's limit would end it during a program. */
 const MOST_BUSY_MS = (CPU_SECONDS * 1000) / 2;
 
 /** Make a sandbox. Nothing runs until it is given a program. */
@@ -133,7 +133,7 @@ class Lane {
     }
     const free = this.#options.threads - this.#all.size;
     const wanted = Math.min(this.#jobs.length - this.#starting, free);
-    // The first Python takes seconds; those after it start from its snapshot, so they wait for that.
+    // The first Python takes seconds; later ones start from its snapshot, so they wait for it.
     const isFirst = this.#interpreter === "python" && this.#snapshot === null;
     const count = isFirst ? Math.min(wanted, 1 - this.#starting) : wanted;
     for (let i = 0; i < count; i++) void this.#start();

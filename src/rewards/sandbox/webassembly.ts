@@ -1,4 +1,4 @@
-/** The part of WebAssembly that the interpreters are loaded with; Node's types leave it to the browser's. */
+/** The part of WebAssembly that the interpreters are loaded with; Node's types do not have it. */
 
 export type Imports = Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 type ImportEntry = { readonly module: string; readonly name: string; readonly kind: string };

@@ -1,9 +1,10 @@
 /**
  * A final answer as more than a formula: a list, a set, an interval, a union, a matrix, an equation or inequality, or a
- * word; and whether two of them say the same.
+ * word; and whether two of them are equal.
  *
- * A list without brackets has no order, like a set; one in round or square brackets has, and keeps its brackets: (1,2) is
- * a point or an open interval, [1,2] is another. The truth sets the form: to a number, `x = 5` is 5.
+ * A list without brackets has no order, like a set; one in round or square brackets has an order and keeps its brackets:
+ * (1,2) is a point or an open interval, [1,2] is something else. The truth decides the form: if it is a number, the
+ * answer `x = 5` counts as 5.
  */
 import { areEqual, ratioOf, realValue } from "./equality.ts";
 import { type Expression, LONGEST_FORMULA, parseTokens } from "./expression.ts";
@@ -25,7 +26,7 @@ const relationSigns: readonly string[] = ["=", "<", ">", "<=", ">=", "!="];
 const unit =
   /(?<=[0-9}])\s*(?:\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|(?:square|cubic|sq)?\s*(?:[ckm]?m|km\/h|mph|kg|feet|foot|inch|yard|mile|meter|liter|litre|hour|minute|second|day|week|month|year|degree|dollar|cent|unit|point)(?:e?s)?)\s*(?:\^\s*\{?[23]\}?)?\s*$/;
 
-/** Read an answer; null where it is empty or too long to be one. */
+/** Parse an answer; null if it is empty or too long. */
 export function parseAnswer(latex: string): Answer | null {
   if (latex.length > LONGEST_FORMULA) return null;
   const bare = latex.trim().replace(/^\$+|\.?\$*$/g, "");
@@ -107,7 +108,7 @@ function topLevel(tokens: readonly Token[]): string[] {
   return tokens.filter((_, i) => depth[i] === 0).map(({ text }) => text);
 }
 
-/** The parts between some marks that no bracket encloses. */
+/** The parts between separators that are not inside brackets. */
 function splitAt(tokens: readonly Token[], marks: readonly string[]): Token[][] {
   const depth = [...depths(tokens)];
   const parts: Token[][] = [[]];
@@ -118,7 +119,7 @@ function splitAt(tokens: readonly Token[], marks: readonly string[]): Token[][] 
   return parts;
 }
 
-/** Whether an answer says what the truth says. */
+/** Whether an answer has the same meaning as the truth. */
 export function isSameAnswer(truth: Answer, answer: Answer): boolean {
   const [right, given] = [unnamed(truth, answer), isEquation(truth) ? answer : lastSide(answer)];
   if (right.kind === "relation" && given.kind === "relation") return isSameRelation(right, given);
@@ -135,12 +136,12 @@ export function isSameAnswer(truth: Answer, answer: Answer): boolean {
 const isEquation = (answer: Answer): boolean =>
   answer.kind === "relation" && answer.signs.every((sign) => sign === "=");
 
-/** What the last "=" gives; other answers as they are. */
+/** The part after the last "="; other answers are unchanged. */
 function lastSide(answer: Answer): Answer {
   return answer.kind === "relation" && isEquation(answer) ? (answer.sides.at(-1) ?? answer) : answer;
 }
 
-/** The truth without the name it gives its value, where the answer gives none. */
+/** The truth without its `x =`, if the answer has none. */
 function unnamed(truth: Answer, answer: Answer): Answer {
   if (truth.kind !== "relation" || !isEquation(truth) || isEquation(answer)) return truth;
   const [name] = truth.sides;
@@ -174,7 +175,7 @@ function differenceOf({ sides: [left, right] }: Relation): Expression | null {
   return { kind: "apply", operation: "add", operands: [a, { kind: "apply", operation: "negate", operands: [b] }] };
 }
 
-/** `x > 3` as (3, ∞), `1 < x <= 2` as (1, 2]; null for what is no interval. */
+/** `x > 3` as (3, ∞), `1 < x <= 2` as (1, 2]; null if it is not an interval. */
 function intervalOf(relation: Relation): Answer | null {
   const isSymbol = (side: Answer | undefined) =>
     side?.kind === "formula" && side.tokens.every(({ kind }) => kind === "name");
@@ -212,7 +213,7 @@ function isSameInOrder(truth: readonly Answer[], answer: readonly Answer[]): boo
   );
 }
 
-/** Every item has one of the other side to itself. */
+/** Whether every item has its own equal item on the other side. */
 function isSameSet(truth: readonly Answer[], answer: readonly Answer[]): boolean {
   if (truth.length !== answer.length || truth.length > MOST_ITEMS) return false;
   const left = [...answer];
@@ -238,7 +239,7 @@ function isSameFormula(truth: readonly Token[], answer: readonly Token[]): boole
 
 const spelling = (tokens: readonly Token[], between: string): string => tokens.map(({ text }) => text).join(between);
 
-/** Letters alone, brackets and spaces left out: `\text{(A)}`, `A` and `(A)` are one word. */
+/** Only letters, without brackets and spaces: `\text{(A)}`, `A` and `(A)` are one word. */
 function wordOf(tokens: readonly Token[]): string {
   const word = spelling(tokens, "").replace(/[\s(){}.]/g, "");
   return /^\p{L}+$/u.test(word) ? word : "";
@@ -246,7 +247,7 @@ function wordOf(tokens: readonly Token[]): string {
 
 const isDecimal = (tokens: readonly Token[]): boolean => /^-?[0-9]*\.[0-9]+%?$/.test(spelling(tokens, ""));
 
-/** Equal to six decimals: what a decimal number can say of a fraction. */
+/** Equal to six decimals, because a decimal number may approximate a fraction. */
 function isSameRounded(a: Expression, b: Expression): boolean {
   const [x, y] = [realValue(a), realValue(b)];
   return x !== null && y !== null && Math.round(x * 1e6) === Math.round(y * 1e6);
