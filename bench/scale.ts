@@ -119,25 +119,25 @@ function page(measured: Measured, both: number, simulated: readonly Simulated[])
       percent(parts.calls, seconds),
     ].join(" | "),
   );
-  return `# How far one controller reaches
+  return `# How many workers one controller can run
 
-One process decides what all workers do, and speaks to each of them in every call. This page says what that costs on few workers, measured, and what it would cost on many, simulated. \`npm run bench scale -- --peers\` measures, simulates and writes it.
+One process controls all workers and contacts each of them in every call. This page shows the measured cost on few workers and the simulated cost on many. \`npm run bench scale -- --peers\` measures, simulates and writes this page.
 
 ## Measured
 
-On ${machine()}; ${minimind2Small.name} (26 million parameters), ${perWorker.rows} sequences of ${perWorker.time} tokens a worker in ${rounds} rounds, workers of one thread each.
+On ${machine()}; ${minimind2Small.name} (26 million parameters), ${perWorker.rows} sequences of ${perWorker.time} tokens per worker in ${rounds} rounds, workers of one thread each.
 
 | workers | a call that does nothing |
 | --- | --- |
 ${calls.map(({ workers, seconds }) => `| ${workers} | ${ms(seconds)} ms |`).join("\n")}
 
-The line through them is ${ms(fixed)} ms and ${ms(each)} ms for each worker. A call carries the token ids, positions and targets of [64 x 128] tokens, divided among the workers. More workers than processors share them here, so the second number is rather too high.
+The line through them is ${ms(fixed)} ms and ${ms(each)} ms for each worker. A call carries the token ids, positions and targets of [64 x 128] tokens, divided among the workers. In this measurement workers share processors when there are more workers than processors, so the second number is probably too high.
 
-A step takes ${rounded(step, 3)} s on one worker and ${rounded(both, 3)} s on two, which have a processor each and the memory in common. Single steps on one worker differ by ${percent(spread, 1)} (the standard deviation of their logarithms). The simulation has ${rounded(simulated[1]!.seconds, 3)} s for two: the rest is what two processes on one machine take from each other, its memory above all, and is not carried over to more machines.
+A step takes ${rounded(step, 3)} s on one worker and ${rounded(both, 3)} s on two, which have one processor each and share the memory. Single steps on one worker differ by ${percent(spread, 1)} (the standard deviation of their logarithms). The simulation has ${rounded(simulated[1]!.seconds, 3)} s for two. The difference comes from two processes that share one machine, mostly its memory, and is not part of the simulation for more machines.
 
 ## Simulated
 
-Every worker has the same number of sequences, so a step without loss would take ${rounded(step, 3)} s on any number.
+Every worker has the same number of sequences, so a step without overhead would take ${rounded(step, 3)} s on any number of workers.
 
 | workers | a step, s | work | waiting for the slowest | exchange | controller |
 | --- | --- | --- | --- | --- | --- |
@@ -145,12 +145,12 @@ ${rows.map((row) => `| ${row} |`).join("\n")}
 
 ## Assumed
 
-- Calls grow along the line above, up to 1,000 workers; a step has two for each round and one for the optimizer.
-- Workers differ from each other, round by round and independently, as steps of one worker differ here. Machines that are slow all the time are worse, and are not in it.
-- The network carries ${network.bytesPerSecond / 1e9} GB/s for each worker with ${1e6 * network.latency} µs for each stage. Parameters are gathered twice a round and gradients summed once, in a ring, in 4 bytes each, and none of it happens while something is computed.
-- Nothing fails. A worker that is lost ends the group, and the run goes on from its last checkpoint ([cluster.md](cluster.md)), so the time between checkpoints has to fit the number of machines.
-- Sampling is not in it: workers draw by themselves and wait for nobody until the last is done, and the share of a step that it takes depends on the lengths of responses.
+- The time of a call follows the line above, up to 1,000 workers; a step has two calls for each round and one for the optimizer.
+- The times of workers vary independently in each round, as much as steps of one worker vary here. Machines that are always slow would be worse; they are not simulated.
+- The network transfers ${network.bytesPerSecond / 1e9} GB/s for each worker with ${1e6 * network.latency} µs for each stage. In each round, parameters are gathered twice and gradients are summed once, in a ring, with 4 bytes each. Nothing is computed during this exchange.
+- Nothing fails. If a worker is lost, its group ends and the run resumes from its last checkpoint ([cluster.md](cluster.md)), so more machines need more frequent checkpoints.
+- Sampling is not simulated: workers sample independently and wait only for the last one to finish. Its share of a step depends on the lengths of responses.
 
-Only the first table and the steps on one and two workers have been seen. A step of a larger model takes longer, and calls take the same: the controller's share falls accordingly.
+Only the first table and the steps on one and two workers were measured. A step of a larger model takes longer, but calls take the same time, so the controller's share is smaller.
 `;
 }

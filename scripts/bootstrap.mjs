@@ -1,8 +1,8 @@
 /**
- * Runs `npm start`, `npm test` and similar commands on a fresh clone: install what is missing, then run the command on
- * the Node that this repository pins.
+ * Runs `npm start`, `npm test` and similar commands on a fresh clone: it installs what is missing, then runs the command
+ * with the Node version that this repository pins.
  *
- * Only this file runs on the machine's own Node, so it is plain JavaScript for Node 18, and it imports nothing that has
+ * Only this file runs with the machine's own Node. So it is plain JavaScript for Node 18, and it imports nothing that has
  * to be installed first.
  */
 import { spawn } from "node:child_process";
@@ -36,7 +36,7 @@ if (missing !== null) await install(missing);
 const path = [join(modules, ".bin"), process.env.PATH ?? ""].join(delimiter);
 passOn(await run(pinnedNode, [...command, ...rest], { stdio: "inherit", env: { ...process.env, PATH: path } }));
 
-/** Why an install is needed, or null if node_modules agrees with package-lock.json. */
+/** Why an install is needed, or null if node_modules matches package-lock.json. */
 function whatIsMissing() {
   if (!existsSync(join(modules, ".package-lock.json"))) return "the dependencies are not installed";
   if (!existsSync(pinnedNode)) return "the pinned Node is not installed";
@@ -44,7 +44,7 @@ function whatIsMissing() {
   const installed = packagesOf(join(modules, ".package-lock.json"));
   for (const [path, { version, optional }] of Object.entries(wanted)) {
     if (path === "" || installed[path]?.version === version) continue;
-    if (installed[path] === undefined && optional) continue; // made for another system
+    if (installed[path] === undefined && optional) continue; // a package for another system
     return `${path} is ${installed[path]?.version ?? "not there"} where package-lock.json has ${version}`;
   }
   return null;
@@ -54,11 +54,11 @@ function packagesOf(path) {
   return JSON.parse(readFileSync(path, "utf8")).packages;
 }
 
-/** Install as package-lock.json says; npm's output is shown if it fails. */
+/** Install the packages of package-lock.json; the output of npm is shown if it does not succeed. */
 async function install(reason) {
   console.error(`Installing with npm, which takes about half a minute (${reason}) …`);
   let result = await npm(["ci"]);
-  // npm 11 and newer refuse a lockfile that lacks the optional packages of other systems; `install` uses the lockfile too.
+  // npm 11 and newer refuse a lockfile that lacks the optional packages of other systems; `install` follows it too.
   if (result.text.includes("EUSAGE")) result = await npm(["install", "--no-save"]);
   if (result.signal !== null) passOn(result);
   if (result.code === 0 && existsSync(pinnedNode)) return;
@@ -81,7 +81,7 @@ async function npm(words) {
     cwd: root,
     shell: isWindows && file === "npm",
     stdio: ["ignore", "pipe", "pipe"],
-    // onnxruntime-node brings its CPU libraries; without this it also asks a server for those of CUDA.
+    // onnxruntime-node contains its CPU libraries; without this setting it also downloads those for CUDA.
     env: { ONNXRUNTIME_NODE_INSTALL: "skip", ...process.env },
     onText: (chunk) => {
       text += chunk;
@@ -90,13 +90,13 @@ async function npm(words) {
   return { ...result, text };
 }
 
-/** Run until it ends. A signal to this process goes to the child, and we wait until the child has ended. */
+/** Run a command until it ends. Signals are passed on to the child, and we wait until it has ended. */
 function run(file, args, { onText, ...options }) {
   return new Promise((resolve) => {
     const child = spawn(file, args, options);
     const hasTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
     const forward = (signal) => {
-      // A terminal sends Ctrl-C to all its foreground processes, so the child has it already.
+      // A terminal sends Ctrl-C to every foreground process, so the child already has it.
       if (signal !== "SIGINT" || !hasTerminal) child.kill(signal);
     };
     const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
@@ -114,7 +114,7 @@ function run(file, args, { onText, ...options }) {
   });
 }
 
-/** End as the child ended. */
+/** End in the same way as the child: with its exit code or its signal. */
 function passOn({ code, signal }) {
   if (signal === null) process.exit(code);
   process.kill(process.pid, signal);

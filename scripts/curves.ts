@@ -1,8 +1,8 @@
 /**
- * `node scripts/curves.ts NAME=RUN …`: what runs learnt, as pictures and a table in docs/learning.md.
+ * `node scripts/curves.ts NAME=RUN …`: writes the results of runs to docs/learning.md, as pictures and tables.
  *
- * Everything comes from the runs' own metrics.jsonl; the page contains nothing else. A section whose name is given is
- * replaced, the others stay: their numbers are in docs/learning/NAME.json.
+ * All numbers come from the metrics.jsonl of the runs. A name that is already on the page is replaced. The other names
+ * stay: their numbers are in docs/learning/NAME.json.
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus } from "node:os";
@@ -18,13 +18,13 @@ type Curve = readonly (readonly [step: number, value: number])[];
 type Learnt = {
   readonly name: string;
   readonly steps: number;
-  /** Minutes from the start to the end of each step, steps without metrics left out. */
+  /** Minutes from the start to the end of each step; steps without metrics are not counted. */
   readonly minutes: Readonly<Record<number, number>>;
   readonly machine: string;
   readonly curves: Readonly<Record<string, Curve>>;
 };
 
-/** The metrics to show, in this order, if a run has them. */
+/** The curves of a run, in this order; a run may lack some of them. */
 const shown: readonly (readonly [title: string, metric: RegExp])[] = [
   ["greedy accuracy", /^val-core\/.*\/mean@1$/],
   ["mean reward", /^critic\/rewards\/mean$/],
@@ -54,7 +54,7 @@ async function read(name: string, run: string): Promise<Learnt> {
   return { name, steps: lines.at(-1)?.step ?? 0, minutes, machine, curves };
 }
 
-/** A small line chart; colours follow the reader's scheme. */
+/** A small line chart; its colours follow the reader's light or dark mode. */
 function chart(title: string, curve: Curve): string {
   const [width, height, left, top, right, bottom] = [360, 200, 44, 28, 12, 28];
   const [steps, values] = [curve.map(([step]) => step), curve.map(([, value]) => value)];
@@ -113,9 +113,9 @@ async function main(args: readonly string[]): Promise<void> {
     .sort()
     .map((file) => JSON.parse(readFileSync(join(folder, file), "utf8")) as Learnt); // written above
   const intro =
-    "# What runs learnt\n\nEach section is one run of an example, from its own metrics; `node scripts/curves.ts NAME=RUN` wrote " +
-    "it. The minutes are those of steps and validations. The same seed gives the same run on the same machine and number of " +
-    "threads; another number of threads adds up in another order, and a run may take another course.";
+    "# Results of the examples\n\nEach section is one run of an example, from its own metrics; `node scripts/curves.ts NAME=RUN` " +
+    "wrote it. The minutes are the time of steps and validations. The same seed gives the same run on the same machine with the " +
+    "same number of threads. Another number of threads changes the order of summation, so the curves may differ.";
   writeFileSync(join(docs, "learning.md"), `${[intro, ...all.map(section)].join("\n\n")}\n`);
 }
 

@@ -1,4 +1,4 @@
-/** Writes the pages of docs/ that are made from the code: `node scripts/docs.ts`. */
+/** Writes the pages of docs/ that are generated from the code: `node scripts/docs.ts`. */
 import { fileURLToPath } from "node:url";
 import { metricReference } from "../src/algos/metrics/reference.ts";
 import { loadSchemas } from "../src/cli/verbs.ts";

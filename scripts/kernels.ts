@@ -1,4 +1,4 @@
-/** Compiles `src/runtime/kernels/kernels.wat` and writes it as a base64 string: `npm run kernels`. */
+/** Compiles `src/runtime/kernels/kernels.wat` and writes the result as a base64 string: `npm run kernels`. */
 import { readFile, writeFile } from "node:fs/promises";
 import loadWabt from "wabt";
 

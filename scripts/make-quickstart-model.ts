@@ -1,12 +1,13 @@
 /**
- * Makes the files that `npm start` and examples/loop.ts start from, in examples/quickstart: a model of 800,000 weights that adds
- * two numbers but forgets to carry, and sums to practise on.
+ * Makes the files that `npm start` and examples/loop.ts start with, in examples/quickstart: a model of 800,000 weights
+ * that adds two numbers but mostly leaves out the carry, and sums as prompts.
  *
  *   node scripts/make-quickstart-model.ts [FOLDER]
  *
- * The model is trained by `trainyard sft` on generated homework only. In three of four sheets every carry is missing
- * (58+67=15: 8+7 ends in 5, 5+6 ends in 1). So its most likely answer is right only if nothing is carried, in three of
- * ten sums. One sheet in four is right, so the model can carry; the reward makes it do so.
+ * `trainyard sft` trains the model on generated examples. Three of four examples of each sum leave out every carry
+ * (58+67=15: 8+7 ends in 5, 5+6 ends in 1). The model imitates them: its most likely answer is right only if nothing is
+ * carried, which is true for three sums in ten. One example in four is right, so it sometimes samples the right answer,
+ * and a reward can make that answer more likely.
  */
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,7 +20,7 @@ const target = process.argv[2] ?? join(root, "examples", "quickstart");
 const work = join(root, ".cache", "make-quickstart");
 const start = join(work, "start");
 
-/** Printable ASCII, a character per token, so that the model can be asked anything. */
+/** Printable ASCII, one character per token, so that any ASCII text can be a prompt. */
 const characters = Array.from({ length: 95 }, (_, i) => String.fromCharCode(32 + i));
 const special = ["<|user|>", "<|assistant|>", "<|system|>", "<|end|>"];
 const template =
@@ -44,7 +45,7 @@ const config = {
   pad_token_id: 3,
 };
 
-/** A tokenizer whose tokens are characters, as a Hugging Face folder has it. */
+/** Write a tokenizer whose tokens are characters, in the format of a Hugging Face folder. */
 async function writeTokenizer(): Promise<void> {
   const vocab = Object.fromEntries([...special, ...characters].map((token, id) => [token, id]));
   const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
@@ -70,16 +71,16 @@ async function writeTokenizer(): Promise<void> {
 
 type Sum = { readonly a: number; readonly b: number };
 
-/** Column by column, without a carry. */
+/** The sum of each column of digits, without a carry. */
 const withoutCarry = ({ a, b }: Sum): number => ((Math.floor(a / 10) + Math.floor(b / 10)) % 10) * 10 + ((a + b) % 10);
 
 const question = ({ a, b }: Sum): string => `${a}+${b}=?`;
 
-/** How many sheets of homework each sum has, and how many of these are right. */
+/** How many examples there are of each sum, and how many of them are right. */
 const sheets = 4;
 const rightSheets = 1;
 
-/** Homework: every sum several times, most of them without carries. */
+/** The rows for sft: every sum several times, most of them without carries. */
 const homework = (sums: readonly Sum[]): object[] =>
   sums.flatMap((sum) =>
     Array.from({ length: sheets }, (_, i) => ({

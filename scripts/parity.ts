@@ -1,9 +1,9 @@
 /**
- * Compares models with reference values made by Hugging Face transformers: `npm run parity -- [--device cpu|webgpu|cuda] DIR…`.
+ * Compares models with reference values from Hugging Face transformers: `npm run parity -- [--device cpu|webgpu|cuda] DIR…`.
  *
  * A folder holds a model and `reference.safetensors`: input_ids, logits, logprobs, loss and the gradient of every
- * parameter for plain rows; logits of left-padded rows; eight greedy tokens that continue the first row. One line per
- * folder gives the largest errors; the exit code is 1 if an error is above its limit.
+ * parameter for plain rows; logits of left-padded rows; eight greedy tokens that continue the first row. It
+ * prints the largest errors of each folder on one line; the exit code is 1 if an error is above its limit.
  */
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
@@ -95,7 +95,7 @@ function compareGradients(
   return worst;
 }
 
-/** Left-padded rows are shifted to the left, and only the tokens of the mask are compared. */
+/** The padding of left-padded rows is removed; only tokens where the mask is 1 are compared. */
 async function leftPaddedError(model: EmbeddedModel, get: (name: string) => Tensor): Promise<number> {
   const ids = matrix(get("input_ids"));
   const mask = matrix(get("attention_mask"));
@@ -122,7 +122,7 @@ async function greedy(model: EmbeddedModel, prompt: readonly number[], wanted: A
   return { greedyMatches: made.filter((id, i) => id === expected[i]).length, greedyTotal: expected.length };
 }
 
-/** A row whose tokens count from `from` on. */
+/** A row whose mask is 1 from token `from` on. */
 function tokenRow(ids: readonly number[], from = 1): TokenRow {
   return { ids: Int32Array.from(ids), mask: ids.map((_, t) => Number(t >= from)) };
 }
@@ -137,11 +137,11 @@ function matrix(tensor: Tensor): number[][] {
   return Array.from({ length: values.length / columns }, (_, i) => values.slice(i * columns, (i + 1) * columns));
 }
 
-/** The largest difference over the entries of `a`; NaN if anything is not a number. */
+/** The largest difference over the entries of `a`; NaN if any entry is NaN. */
 function maxDifference(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let worst = 0;
   for (let i = 0; i < a.length; i++) {
-    worst = Math.max(worst, Math.abs(a[i]! - b[i]!)); // NaN stays
+    worst = Math.max(worst, Math.abs(a[i]! - b[i]!)); // a NaN is kept
   }
   return worst;
 }

@@ -1,8 +1,9 @@
 /**
- * `npm start`: PPO trains a small model to carry, with the dashboard open, and shows its answers before and after.
+ * `npm start`: trains a small model to add with carries, by PPO. It also starts the dashboard, and prints the model's
+ * answers before and after.
  *
- * It runs `npx trainyard ppo examples/quickstart/ppo.ts` and prints explanations. A run that was stopped is resumed; one
- * that is finished is run again. Keys after `npm start --` are passed to that command; `--fresh` starts over.
+ * It runs the command `npx trainyard ppo examples/quickstart/ppo.ts`. A stopped run is resumed; a finished run is run
+ * again. Keys after `npm start --` are passed to that command; `--fresh` starts over.
  */
 import { mkdir, open, readFile } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -22,14 +23,14 @@ const intro = `
 A model of 0.8 million weights has learnt to add, from homework that mostly
 forgets to carry: 58+67=15. PPO now rewards it for right sums, no more.
 `;
-/** Sums to show; the first of those that are kept for validation. */
+/** How many sums to show: the first ones of the validation file. */
 const shown = 6;
 
 async function quickstart(args: readonly string[]): Promise<number> {
   const keys = args.filter((it) => it !== "--fresh");
   const command = ["ppo", file, ...keys];
   const config = await read(command.slice(1));
-  if (config === null) return await main(command, process.env); // it prints the error or the help
+  if (config === null) return await main(command, process.env); // it prints the mistake, or its help
   info(intro);
   const { default_local_dir: dir, total_training_steps: steps } = config.trainer;
   const isFinished = ((await latestCheckpoint(dir))?.step ?? 0) >= (steps ?? Number.POSITIVE_INFINITY);
@@ -45,7 +46,7 @@ async function quickstart(args: readonly string[]): Promise<number> {
   return code;
 }
 
-/** The config of the command; null if the command is not a run, or is wrong. */
+/** The config of the command; null if the command does not start a run, or has a mistake. */
 async function read(args: readonly string[]): Promise<PpoConfig | null> {
   try {
     const parsed = parseArguments(args);
@@ -57,10 +58,10 @@ async function read(args: readonly string[]): Promise<PpoConfig | null> {
   }
 }
 
-/** Open the dashboard before the run begins. */
+/** Start the dashboard before the run begins. */
 async function watch(folder: string): Promise<{ readonly url: string; stop(): Promise<void> }> {
   await mkdir(folder, { recursive: true });
-  await (await open(metricsPath(folder), "a")).close(); // a folder with this file is a run
+  await (await open(metricsPath(folder), "a")).close(); // the dashboard takes a folder with this file for a run
   const { startDashboard } = await import("../src/dashboard/server.ts");
   return await startDashboard({ folder });
 }
@@ -98,7 +99,7 @@ async function conclude({ trainer, actor_rollout_ref: all, data }: PpoConfig): P
   say("      the same by GRPO, in a hundred lines to read and change");
 }
 
-/** The model's most likely answers. */
+/** The greedy answers of a model. */
 async function answers(folder: string, tasks: readonly Task[]): Promise<string[]> {
   const { loadModel } = await import("../src/train/load-model.ts");
   await using model = await loadModel(folder);

