@@ -5,7 +5,7 @@
  *
  * Nothing is downloaded and the run folder is not touched. What would stop the run (a missing file, rows that do not fit)
  * stops the dry run with the same message. A model that a run would have to download first is only named. What differs
- * between the verbs is in `ppo-plan.ts`, `sft-plan.ts` and `reward-plan.ts`.
+ * between the verbs is in their `*-plan.ts`.
  */
 import { type EngineConfig, workerCount } from "../config/ray/ray.ts";
 import type { Loader } from "../data/loader.ts";
