@@ -1,8 +1,8 @@
 /**
  * The pages hold: links lead somewhere, commands parse, keys and files exist, and the TypeScript in them compiles.
  *
- * Everything is read from README.md, the table of examples and docs/. A command is checked by the parser that would run it, with `--help` behind
- * it, so nothing starts; its config keys are looked up in the schema of its verb. Code that imports the package goes
+ * Everything is read from README.md, the table of examples and docs/. A command is checked by the parser that would run
+ * it, with `--help` behind it, so nothing starts; its config keys are looked up in the schema of its verb. Code that imports the package goes
  * through the compiler, and the config of docs/extending.md is run.
  */
 import { execFile } from "node:child_process";
