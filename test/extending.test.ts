@@ -107,7 +107,10 @@ describe("a kind of part", () => {
     await edit("src/models/families.ts", "  qwen2,\n  qwen3:", `  ${family},\n  qwen2,\n  qwen3:`);
     await edit("src/models/families.ts", 'export type Family = "llama"', 'export type Family = "scaled" | "llama"');
 
-    await writeFile(join(copy, "tsconfig.json"), `{ "extends": "../../tsconfig.json", "include": ["src/models", "src/runtime"] }\n`);
+    await writeFile(
+      join(copy, "tsconfig.json"),
+      `{ "extends": "../../tsconfig.json", "include": ["src/models", "src/runtime"] }\n`,
+    );
     const compiler = join(root, "node_modules/typescript/bin/tsc");
     expect((await run([compiler, "--project", copy, "--noEmit", "--pretty", "false"], copy)).output).toBe("");
 
