@@ -77,15 +77,15 @@ const withoutCarry = ({ a, b }: Sum): number => ((Math.floor(a / 10) + Math.floo
 const question = ({ a, b }: Sum): string => `${a}+${b}=?`;
 
 /** How many examples there are of each sum, and how many of them are right. */
-const sheets = 4;
-const rightSheets = 1;
+const examplesPerSum = 4;
+const rightExamples = 1;
 
 /** The rows for sft: every sum several times, most of them without carries. */
-const homework = (sums: readonly Sum[]): object[] =>
+const demonstrations = (sums: readonly Sum[]): object[] =>
   sums.flatMap((sum) =>
-    Array.from({ length: sheets }, (_, i) => ({
+    Array.from({ length: examplesPerSum }, (_, i) => ({
       question: question(sum),
-      answer: String(i < rightSheets ? sum.a + sum.b : withoutCarry(sum)),
+      answer: String(i < rightExamples ? sum.a + sum.b : withoutCarry(sum)),
     })),
   );
 
@@ -121,7 +121,7 @@ const run = join(work, "run");
 await trainyard(
   "sft",
   `model.path=${start}`,
-  `data.train_files=${await writeLines(join(work, "homework.jsonl"), homework(rest))}`,
+  `data.train_files=${await writeLines(join(work, "demonstrations.jsonl"), demonstrations(rest))}`,
   ...["data.prompt_key=question", "data.response_key=answer", "data.train_batch_size=256"],
   ...["optim.lr=2e-3", "optim.lr_scheduler_type=cosine", "optim.lr_warmup_steps=50", "optim.weight_decay=0.1"],
   ...["trainer.total_epochs=8", `trainer.default_local_dir=${run}`],

@@ -20,8 +20,8 @@ import { info } from "../src/util/log.ts";
 
 const file = "examples/quickstart/ppo.ts";
 const intro = `
-A model of 0.8 million weights has learnt to add, from homework that mostly
-forgets to carry: 58+67=15. PPO now rewards it for right sums, no more.
+A model of 0.8 million weights was trained on sums that mostly leave out the
+carry: 58+67=15. PPO now rewards it for right sums, and nothing else.
 `;
 /** How many sums to show: the first ones of the validation file. */
 const shown = 6;

@@ -4,6 +4,7 @@ import { rewardWay } from "../config/ppo/settings.ts";
 import type { TrainContext } from "../train/context.ts";
 import { rlPlan } from "../train/estimate/step-plan.ts";
 import { loadPrompts } from "../train/rl/prompts.ts";
+import { samplerLimits } from "../train/rl/roles.ts";
 import { rlSteps } from "../train/steps.ts";
 import { counted } from "../util/format.ts";
 import { firstBatches, meanLength, type RunPlanner, readModel, sayPlan, toValidate } from "./dry-run.ts";
@@ -38,11 +39,7 @@ const planner: RunPlanner<PpoConfig> = {
       folder,
       totalSteps,
       trainer,
-      sampler: {
-        maxSequences: rollout.max_num_seqs,
-        maxBatchedTokens: rollout.max_num_batched_tokens,
-        maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
-      },
+      sampler: samplerLimits(config),
       rows: `${counted(train.length, "prompt")} of ${meanLength(batches.flat())} tokens${toValidate(validation)}`,
       steps: `${counted(totalSteps, "step")} of ${data.train_batch_size} x ${rollout.n}`,
       assumptions:

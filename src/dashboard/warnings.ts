@@ -129,7 +129,7 @@ const rules: Record<WarningId, Rule> = {
       title: "Answers of a group score alike",
       text: isIdle
         ? `In ${idle.length} of the last ${max.length} steps every advantage is 0: there is nothing to learn from.`
-        : `${groups?.equal} of the last ${groups?.total} groups logged have one score throughout; they teach nothing.`,
+        : `${groups?.equal} of the last ${groups?.total} logged groups have equal scores; they do not change the policy.`,
       tries: history.isSolved()
         ? ["The reward is at its top: the task is solved. Use harder prompts, or stop here."]
         : [

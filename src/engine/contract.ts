@@ -2,7 +2,7 @@
  * What an engine is: it opens models, and knows nothing of reinforcement learning.
  *
  * Everything that trains or measures a model is written against these types, once for all engines. A loss is a traced
- * function of per-token tensors, so an engine may run it inside its own graph or beside it.
+ * function of per-token tensors, so an engine can run it inside its own graph or separately.
  */
 import type { HeadName, LossTensors, TokenLoss } from "../algos/losses/token-loss.ts";
 import type { AnyModelConfig } from "../models/config.ts";
@@ -10,21 +10,22 @@ import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../
 
 export type { HeadName, LossTensors, TokenLoss };
 
-/** One sequence. Arrays have one entry per token of `ids`, but for extras of a width. */
+/** One sequence. Arrays have one entry per token of `ids`; an extra with a width has several. */
 export type TokenRow = {
   readonly ids: Int32Array;
-  /** 1 where the token counts: its outputs are computed and the loss sees it. Only such tokens cost anything in the head. */
+  /** 1 where the token counts: its outputs are computed and the loss reads it. The head computes such tokens only. */
   readonly mask: ArrayLike<number>;
   /**
-   * What else the loss reads per token, by name: old log-probs, advantages, … An extra of a width has `width` numbers for
-   * each token, one token after the other.
+   * Other inputs of the loss per token, by name: old log-probs, advantages, … An extra with a width has `width` numbers
+   * for each token, one token after the other.
    */
   readonly extra?: Readonly<Record<string, ArrayLike<number>>>;
 };
 
 /**
  * Outputs per token of `ids`, 0 where the mask is 0: `logprobs` and `entropy` of the distribution the token was drawn
- * from, `sumPiSquared` the sum of its squared probabilities, `values` as the critic saw it before the token, `scores` after it.
+ * from, `sumPiSquared` the sum of its squared probabilities, `values` the critic's estimate before the token, `scores` the
+ * score after it.
  */
 export type TokenOutputs = Readonly<Partial<Record<HeadName, Float32Array>>>;
 
@@ -34,7 +35,7 @@ export type TokenOutputs = Readonly<Partial<Record<HeadName, Float32Array>>>;
  */
 export type MicroBatching = { readonly maxTokens: number } | { readonly rows: number };
 
-/** Called before each micro-batch with the number done and the number in all. */
+/** Called before each micro-batch, with how many are done and how many there are. */
 export type OnMicroBatch = (done: number, total: number) => void;
 
 export type ForwardOptions = {
@@ -68,7 +69,7 @@ export type StepResult = {
 
 export type SaveFormat = "F32" | "BF16";
 
-/** `isUntied` writes a head that is the embedding as a tensor of its own, for programs that keep the two apart. */
+/** `isUntied` writes a tied head as a separate tensor, for programs that need one. */
 export type SaveLayout = { readonly isUntied?: boolean };
 
 /** A model in one role: actor, reference, critic or reward model. */
@@ -77,20 +78,18 @@ export type Model = {
   readonly parameterCount: number;
   /** Outputs for every row, in order; no gradient. */
   forward(rows: readonly TokenRow[], heads: readonly HeadName[], options: ForwardOptions): Promise<TokenOutputs[]>;
-  /** The gradient of a loss over one batch, added to what is there since the last step. */
+  /** Compute the gradient of a loss over one batch and add it to the gradient since the last step. */
   train(rows: readonly TokenRow[], loss: TokenLoss, options: TrainOptions): Promise<LossMetrics>;
-  /** Clip, update, forget the gradient. */
+  /** Clip the gradient, update the weights, and set the gradient to zero. */
   step(optimizer: OptimizerStep): Promise<StepResult>;
-  /**
-   * Sample from the weights as they are at each token. Requests run together; each gets what it would get alone.
-   */
+  /** Sample from the weights as they are at each token. Requests run together; each gets the result that it would get alone. */
   sample(request: SampleRequest): Promise<Completion>;
   samplerStats(): SamplerStats;
-  /** Write a Hugging Face folder; what it holds is read from the weights as they are now. */
+  /** Write the weights as they are now as a Hugging Face folder. */
   save(dir: string, format?: SaveFormat, layout?: SaveLayout): Promise<void>;
-  /** Take over the weights of another Hugging Face folder of the same shapes; the optimizer's memory stays. */
+  /** Load the weights of another Hugging Face folder with the same shapes; the optimizer's state stays. */
   load(dir: string): Promise<void>;
-  /** Write and read what the optimizer remembers. */
+  /** Write and read the state of the optimizer. */
   saveOptimizer(dir: string): Promise<void>;
   loadOptimizer(dir: string): Promise<void>;
   close(): Promise<void>;
@@ -99,32 +98,32 @@ export type Model = {
 export type ModelSpec = {
   /** A Hugging Face folder. */
   readonly folder: string;
-  /** The folder whose tokenizer is saved with the weights; `folder` unless said otherwise. It must outlive the model. */
+  /** The folder whose tokenizer is saved with the weights; `folder` by default. It must exist as long as the model. */
   readonly tokenizerFolder?: string;
   /** `value` gives a language model a new value head where the checkpoint has none; `seed` draws its weights. */
   readonly head?: "lm" | "value" | "score";
   readonly seed?: number;
-  /** What sampling from it may use. */
+  /** Limits of sampling from it. */
   readonly sampler?: SamplerLimits;
-  /** How it is divided, where there are several workers. */
+  /** How it is sharded, if there are several workers. */
   readonly sharding?: Sharding;
 };
 
-/** How a model is divided among workers and computed with. Results stay the same, but for the precision of `dtype`. */
+/** How a model is sharded over workers. Results stay the same, except for the precision of `dtype`. */
 export type Sharding = {
-  /** The workers are so many groups, each of which holds the whole model: HSDP. */
+  /** The number of groups of workers, each of which holds the whole model: HSDP. */
   readonly replicas?: number;
-  /** Layers are let go of after the forward pass and gathered again for the backward pass; the default. */
+  /** Layers are freed after the forward pass and gathered again for the backward pass; the default. */
   readonly reshards?: boolean;
-  /** What passes compute in; weights, gradients and moments are float32 in any case. */
+  /** The dtype of passes; weights, gradients and moments are always float32. */
   readonly dtype?: "float32" | "bfloat16";
-  /** Layers are computed again in the backward pass instead of kept. */
+  /** Activations are computed again in the backward pass instead of kept. */
   readonly checkpointing?: boolean;
-  /** Weights, gradients and moments are in the CPU's memory while no pass uses them, where passes run on a GPU. */
+  /** Passes run on a GPU; weights, gradients and moments are in the CPU's memory while no pass uses them. */
   readonly offloads?: boolean;
 };
 
-/** How servers sample, where an engine starts them. */
+/** How the servers that an engine starts sample. */
 export type ServerSpec = {
   readonly dtype: "float32" | "bfloat16";
   /** Tokens of prompt and sample together. */
@@ -136,7 +135,7 @@ export type ServerSpec = {
   readonly memoryShare: number;
   /** GPUs of one server. */
   readonly parallel: number;
-  /** GPUs for servers alone, or on CPUs servers, on each of so many nodes; null gives them the workers' own. */
+  /** Nodes for servers alone, with GPUs (or, on CPUs, servers) per node; null lets servers share the workers' nodes. */
   readonly own: { readonly nodes: number; readonly perNode: number } | null;
   /** No graphs are captured or compiled. */
   readonly isEager: boolean;
@@ -144,17 +143,17 @@ export type ServerSpec = {
   readonly options: Readonly<Record<string, unknown>>;
 };
 
-/** Servers that an engine runs beside its models; they end with it. */
+/** Servers that an engine starts; they end with it. */
 export type ServerGroup = {
-  /** Start them on the model of a folder, which all of their machines see; the result is their addresses. */
+  /** Start them with the model of a folder that all of their machines can read; returns their addresses. */
   start(folder: string): Promise<readonly string[]>;
-  /** What they want to be told with every request. */
+  /** The key that every request needs. */
   readonly apiKey: string;
-  /** What they take weights in. */
+  /** The format of the weights that they load. */
   readonly format: SaveFormat;
-  /** Check that every server's machine sees a folder as it was written. */
+  /** Check that the machine of every server reads a folder as it was written. */
   verify(folder: string): Promise<void>;
-  /** Send them the weights of a model of this engine as they are now; each has to be receiving meanwhile. */
+  /** Send them the current weights of a model of this engine; each server has to be receiving at that time. */
   send(model: Model): Promise<void>;
   /** Aborted, with the reason, when one of them is lost. */
   readonly lost: AbortSignal;
@@ -162,9 +161,9 @@ export type ServerGroup = {
 
 export type Engine = {
   open(spec: ModelSpec): Promise<Model>;
-  /** Refuse a folder that is not the same on all machines of its workers, where there may be several. */
+  /** Refuse a folder that is not the same on all machines of the workers. */
   checkFolder?(folder: string): Promise<void>;
-  /** Find room for servers that sample; null where the program they would run is not installed. */
+  /** Reserve resources for servers that sample; null if their program is not installed. */
   serve?(spec: ServerSpec): Promise<ServerGroup | null>;
   close(): Promise<void>;
 };

@@ -58,6 +58,15 @@ describe("the rows of episodes", () => {
   });
 });
 
+test("a row with several numbers per token is laid out token by token", () => {
+  const first = ledgerOf([{ isDrawn: true, ids: [7, 8] }]);
+  const second = ledgerOf([{ isDrawn: true, ids: [9] }]);
+  const all = [episodeOf([first, second])];
+  const [one, two] = tokenRows(all, masksOf(all), { pairs: [[1, 2, 3, 4, 5, 6]] });
+  expect(one!.extra!.pairs).toEqual(Float32Array.of(0, 0, 0, 0, 1, 2, 3, 4)); // the prompt has two tokens
+  expect(two!.extra!.pairs).toEqual(Float32Array.of(0, 0, 0, 0, 5, 6));
+});
+
 describe("a token is trained on", () => {
   test("where the policy drew it, and not where it was given to the policy", () => {
     const ledger = ledgerOf([

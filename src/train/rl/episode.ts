@@ -137,20 +137,26 @@ function numberIn(score: Score, key: string, setting: string): number {
   );
 }
 
-/** Sequences for an engine, one per ledger: `mask` and `extra` have one row per episode, as long as its response. */
+/**
+ * Sequences for an engine, one per ledger. `mask` and `extra` have one row per episode, as long as its response; a row of
+ * `extra` that is longer has several numbers for each token.
+ */
 export function tokenRows(
   episodes: readonly Episode[],
   mask: Rows,
   extra: Readonly<Record<string, Rows>> = {},
 ): TokenRow[] {
   return episodes.flatMap(({ ledgers }, i) => {
+    const length = responseLength({ ledgers });
     let start = 0;
     return ledgers.map((ledger) => {
       const [from, to] = [start, start + lengthOf(ledger)];
       start = to;
       const whole = (values: ArrayLike<number>) => {
-        const row = new Float32Array(ledger.ids.length);
-        for (let t = from; t < to; t++) row[ledger.promptLength + t - from] = values[t]!;
+        const width = length === 0 ? 1 : values.length / length;
+        const row = new Float32Array(ledger.ids.length * width);
+        const shift = (ledger.promptLength - from) * width;
+        for (let at = from * width; at < to * width; at++) row[at + shift] = values[at]!;
         return row;
       };
       const given = Object.entries(extra).map(([name, rows]) => [name, whole(rows[i]!)] as const);

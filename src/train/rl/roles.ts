@@ -12,6 +12,7 @@ import { needsReference, rewardWay } from "../../config/ppo/settings.ts";
 import { roleSharding } from "../../config/ray/ray.ts";
 import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
 import { readAnyConfig } from "../../models/config.ts";
+import type { SamplerLimits } from "../../rollout/request.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { optimizerDir, roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
@@ -39,14 +40,8 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
     savedAs: "actor",
     isNeeded: () => true,
     async spec(config, { folder, tokenizer }) {
-      const { rollout } = config.actor_rollout_ref;
-      const sampler = {
-        maxSequences: rollout.max_num_seqs,
-        maxBatchedTokens: rollout.max_num_batched_tokens,
-        maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
-        hasPrefixCache: rollout.enable_prefix_caching,
-      };
-      return { folder, tokenizerFolder: tokenizer.dir, sampler, sharding: roleSharding(config, "actor") };
+      const sharding = roleSharding(config, "actor");
+      return { folder, tokenizerFolder: tokenizer.dir, sampler: samplerLimits(config), sharding };
     },
   },
   reference: {
@@ -85,6 +80,16 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
     },
   },
 };
+
+/** What sampling from the actor may use. */
+export function samplerLimits({ actor_rollout_ref: { rollout } }: PpoConfig): SamplerLimits {
+  return {
+    maxSequences: rollout.max_num_seqs,
+    maxBatchedTokens: rollout.max_num_batched_tokens,
+    maxLength: rollout.max_model_len ?? rollout.prompt_length + rollout.response_length,
+    hasPrefixCache: rollout.enable_prefix_caching,
+  };
+}
 
 // Safe: `roleTable` has a row for every role and no other.
 const roleNames = Object.keys(roleTable) as RoleName[];
