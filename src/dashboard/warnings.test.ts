@@ -147,7 +147,7 @@ test("a solved task is neither flat nor without entropy", () => {
 
 test("the newest groups show equal scores where the advantages do not", () => {
   expect(findWarnings(run({}, { groups: { equal: 8, total: 10 } }))).toMatchObject([
-    { id: "equal-groups", level: "notice", text: expect.stringMatching(/^8 of the last 10 groups/) },
+    { id: "equal-groups", level: "notice", text: expect.stringMatching(/^8 of the last 10 logged groups/) },
   ]);
   for (const groups of [
     { equal: 5, total: 10 },
