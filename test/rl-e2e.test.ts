@@ -33,7 +33,7 @@ async function run(
 }
 
 describe.skipIf(!hasBash)("a script (skipped where there is no bash)", () => {
-  const everywhere = ["two steps are taken", "which go on from the checkpoint", "it has said so", "and no other"];
+  const everywhere = ["two steps are taken", "which resume from the checkpoint", "it has said so", "and no other"];
   const sameWeights = "both end with the same weights, byte for byte";
   const scripts: readonly (readonly [script: string, checks: readonly string[]])[] = [
     ["function-reward.sh", [sameWeights]],

@@ -126,7 +126,7 @@ describe.skipIf(!hasSglang)("samples from SGLang (where SGLang is installed)", {
     await once(stale.listen(0, "127.0.0.1"), "listening");
     try {
       const playing = yard.play("stale", keysOf(`http://127.0.0.1:${portOf(stale)}`));
-      await expect(playing).rejects.toThrow(/does not sample from the weights that it was given/);
+      await expect(playing).rejects.toThrow(/does not sample from the weights that it was sent/);
       await expect(playing).rejects.toThrow(UserError);
       expect(await yard.metrics("stale")).toHaveLength(1);
     } finally {

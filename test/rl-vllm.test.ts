@@ -74,7 +74,7 @@ describe.skipIf(!hasVllm)("samples from vLLM (where vLLM is installed)", { timeo
           isDeaf = true; // once it has the weights of the beginning
           return response.length;
         });
-        await expect(playing).rejects.toThrow(/does not sample from the weights that it was given/);
+        await expect(playing).rejects.toThrow(/does not sample from the weights that it was sent/);
         await expect(playing).rejects.toThrow(UserError);
         expect(await yard.metrics("deaf")).toHaveLength(1);
       } finally {

@@ -62,12 +62,12 @@ ppo() {
 
 metric() { "$node" "$here/metric.ts" "$work/$1" "${@:2}"; }
 
-# Save, go on in the same folder, and compare with a run that was not stopped.
+# Save, resume in the same folder, and compare with a run that was not stopped.
 check_resuming() {
   check "two steps are taken" ppo resumed trainer.total_training_steps=2 "$@"
   check "the second is saved" test -f "$work/resumed/global_step_2/actor/model.safetensors"
   check "the same folder takes two more" ppo resumed trainer.total_training_steps=4 "$@"
-  check "which go on from the checkpoint" grep -q "Going on from .*/global_step_2" "$work/resumed.log"
+  check "which resume from the checkpoint" grep -q "Resuming from .*/global_step_2" "$work/resumed.log"
   check "four steps are taken in one go" ppo unbroken trainer.total_training_steps=4 "$@"
 }
 check_same_weights() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO with a function as the reward: save, go on, and a function of one's own. Takes seconds with the model it makes.
+# PPO with a function as the reward: save, resume, and a reward function of the user. Takes seconds with the model it makes.
 #
 #   examples/e2e/function-reward.sh
 #   MODEL=Qwen/Qwen2.5-0.5B-Instruct DATA=gsm8k/train.parquet examples/e2e/function-reward.sh data.max_prompt_length=512

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # PPO on one device that may not have more than MEMORY_MB: passes are cut small, so that memory does not grow with the
-# batch. Save, go on, and a function of one's own. Takes seconds with the model it makes.
+# batch. Save, resume, and a reward function of the user. Takes seconds with the model it makes.
 #
 #   examples/e2e/memory-cap.sh
 #   MEMORY_MB=4000 MODEL=… DATA=… examples/e2e/memory-cap.sh

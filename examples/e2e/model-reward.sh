@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PPO with a reward model (REWARD_MODEL: a sequence classifier with one label): save, go on, and a function of one's own
+# PPO with a reward model (REWARD_MODEL: a sequence classifier with one label): save, resume, and a reward function of the user
 # in the model's place. Takes seconds with the models it makes.
 #
 #   examples/e2e/model-reward.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # PPO that samples from another process: `trainyard serve` gets the weights after each update, and rollout correction
-# makes up for what its log-probs differ. Save, go on, and a function of one's own. Takes seconds with the model it makes.
+# makes up for what its log-probs differ. Save, resume, and a reward function of the user. Takes seconds with the model it makes.
 #
 #   examples/e2e/rollout-server.sh
 #   MODEL=… DATA=… examples/e2e/rollout-server.sh
