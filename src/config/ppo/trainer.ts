@@ -20,7 +20,11 @@ export const trainer = {
   test_freq: field(everySteps, -1, "Steps between validations; the last step validates too, unless this is -1."),
   val_before_train: field(bool, true, "Validate before the first step."),
   val_only: field(bool, false, "Stop after that validation."),
-  critic_warmup: field(int(0), 0, "The actor is first updated at this step; before it only the critic learns."),
+  critic_warmup: field(
+    int(0),
+    0,
+    "The actor is first updated at this step; before it only the critic learns. The actor's learning-rate schedule starts there too.",
+  ),
   balance_batch: field(bool, true, "Order the responses of a step by their work before it is cut into mini-batches."),
   resume_mode: sft.resume_mode,
   resume_from_path: sft.resume_from_path,
