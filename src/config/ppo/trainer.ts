@@ -18,7 +18,7 @@ export const trainer = {
   total_training_steps: field(nullable(int(1)), null, "Steps; null for what total_epochs gives."),
   save_freq: field(everySteps, -1, "Steps between checkpoints; the last step is saved too, unless this is -1."),
   test_freq: field(everySteps, -1, "Steps between validations; the last step validates too, unless this is -1."),
-  val_before_train: field(bool, true, "Validate before the first step."),
+  val_before_train: field(bool, true, "Validate before the first step, and when a run resumes."),
   val_only: field(bool, false, "Stop after that validation."),
   critic_warmup: field(
     int(0),
@@ -28,8 +28,16 @@ export const trainer = {
   balance_batch: field(bool, true, "Order the responses of a step by their work before it is cut into mini-batches."),
   resume_mode: sft.resume_mode,
   resume_from_path: sft.resume_from_path,
-  max_actor_ckpt_to_keep: field(nullable(int(1)), null, "Delete older checkpoints beyond this many; null keeps all."),
-  max_critic_ckpt_to_keep: field(nullable(int(1)), null, "The same for the critic's part of them."),
+  max_actor_ckpt_to_keep: field(
+    nullable(int(1)),
+    null,
+    "Delete the actor of older checkpoints beyond this many; null keeps as many as of the critic.",
+  ),
+  max_critic_ckpt_to_keep: field(
+    nullable(int(1)),
+    null,
+    "The same for the critic. A checkpoint without one of its models cannot be resumed from; one without both is deleted.",
+  ),
   max_skipped_updates: field(
     int(0),
     10,
