@@ -5,13 +5,23 @@
  * killed between any two of these, the earlier checkpoint still counts. A folder is renamed before it is deleted, so a
  * kill never leaves a half-deleted one under its name. `state.json` marks a folder as ours and complete.
  */
+import { existsSync } from "node:fs";
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { explainWrite, temporaryName, writeFileAtomic } from "../util/files.ts";
 import { restoreAside, writeFolder } from "../util/folders.ts";
 import { info, warn } from "../util/log.ts";
-import { checkpointPath, isLeftover, pointerPath, statePath, stepOf } from "./names.ts";
+import {
+  checkpointPath,
+  isLeftover,
+  pointerPath,
+  roleDir,
+  statePath,
+  stepOf,
+  type TrainedRole,
+  trainedRoles,
+} from "./names.ts";
 
 /** A saved state of training: weights and optimizer in `dir`, everything else in `state`. */
 export type Checkpoint = { readonly step: number; readonly dir: string; readonly state: unknown };
@@ -44,21 +54,40 @@ export function explainSave(target: string, error: unknown): unknown {
   return explained === reason ? error : explained;
 }
 
-/** Delete the oldest checkpoints beyond `keep`, never the one the pointer names. */
-export async function prune(dir: string, keep: number): Promise<void> {
+/** How many checkpoints stay. */
+export type Retention = {
+  /** Null keeps all. */
+  readonly keep: number | null;
+  /** Models of which fewer stay. A checkpoint without one of its models loses its state.json: it cannot be resumed from. */
+  readonly keepOf: Readonly<Partial<Record<TrainedRole, number>>>;
+};
+
+/** Delete the oldest checkpoints and models of them beyond what is kept, never of the checkpoint that the pointer names. */
+export async function prune(dir: string, { keep, keepOf }: Retention): Promise<void> {
   const current = (await readPointer(dir)) ?? 0;
   const steps = (await stepsIn(dir)).filter((step) => step !== current);
   // Steps after the pointer are of a run that was started over from an earlier step, so they count as the oldest.
   const oldestFirst = [...steps.filter((step) => step > current), ...steps.filter((step) => step < current)];
-  for (const step of oldestFirst.slice(0, Math.max(0, steps.length + 1 - keep))) {
-    const path = checkpointPath(dir, step);
-    const leaving = temporaryName(path);
-    try {
-      await rename(path, leaving);
-      await rm(leaving, { recursive: true, force: true });
-    } catch (error) {
-      warn(`${path} is beyond the number of checkpoints to keep, and could not be deleted: ${messageOf(error)}`);
+  const beyond = (count: number) => oldestFirst.slice(0, Math.max(0, steps.length + 1 - count));
+  for (const step of keep === null ? [] : beyond(keep)) await discard(checkpointPath(dir, step), dir);
+  for (const role of trainedRoles) {
+    for (const step of beyond(keepOf[role] ?? Number.POSITIVE_INFINITY)) {
+      const checkpoint = checkpointPath(dir, step);
+      if (!existsSync(roleDir(checkpoint, role))) continue;
+      await rm(statePath(checkpoint), { force: true }); // first, so that a kill leaves no checkpoint that looks complete
+      await discard(roleDir(checkpoint, role), dir);
     }
+  }
+}
+
+/** Delete a folder of the run folder `dir`: renamed there first, as `clearLeftovers` finds it. */
+async function discard(path: string, dir: string): Promise<void> {
+  const leaving = temporaryName(join(dir, basename(path)));
+  try {
+    await rename(path, leaving);
+    await rm(leaving, { recursive: true, force: true });
+  } catch (error) {
+    warn(`${path} is beyond the number of checkpoints to keep, and could not be deleted: ${messageOf(error)}`);
   }
 }
 

@@ -13,7 +13,7 @@ import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
 import { writeFolder } from "../util/folders.ts";
 import { mirrorTo, warn } from "../util/log.ts";
-import type { Checkpoint, ResumeMode } from "./checkpoint.ts";
+import type { Checkpoint, ResumeMode, Retention } from "./checkpoint.ts";
 import {
   clearLeftovers,
   explainSave,
@@ -47,12 +47,15 @@ export type RunOptions = {
   readonly resumeFromPath?: string | null;
   /** `trainer.max_ckpt_to_keep`; null keeps all. */
   readonly keep?: number | null;
+  /** Models of which fewer are kept. */
+  readonly keepOf?: Retention["keepOf"];
 };
 
 /** Claim `dir` for a run; a folder that another process holds is refused. */
 export async function claimRun(dir: string, options: RunOptions = {}): Promise<RunClaim> {
-  const { resumeMode = "auto", resumeFromPath = null, keep = null } = options;
+  const { resumeMode = "auto", resumeFromPath = null, keep = null, keepOf = {} } = options;
   invariant(keep === null || keep >= 1, `keep is ${keep}, and a run keeps at least one checkpoint`);
+  const retention = { keep, keepOf };
   let created: string | undefined;
   try {
     created = await mkdir(dir, { recursive: true });
@@ -63,7 +66,7 @@ export async function claimRun(dir: string, options: RunOptions = {}): Promise<R
   try {
     await clearLeftovers(dir);
     const start = await findStart(dir, resumeMode, resumeFromPath);
-    return new RunClaim({ dir, start, keep, resumeMode, lock, created });
+    return new RunClaim({ dir, start, retention, resumeMode, lock, created });
   } catch (error) {
     await lock.release();
     throw explainWrite(dir, error);
@@ -73,7 +76,7 @@ export async function claimRun(dir: string, options: RunOptions = {}): Promise<R
 type Claimed = {
   readonly dir: string;
   readonly start: Checkpoint | null;
-  readonly keep: number | null;
+  readonly retention: Retention;
   readonly resumeMode: ResumeMode;
   readonly lock: Lock;
   /** The topmost folder that claiming created; undefined if `dir` existed before. */
@@ -96,15 +99,15 @@ class RunClaim {
 
   /** Set the folder to the start and open it for writing. */
   async begin(config: unknown): Promise<Run> {
-    const { dir, start, keep, resumeMode } = this.#claimed;
+    const { dir, start, retention, resumeMode } = this.#claimed;
     try {
       await pointAt(dir, start);
       // The process may have been killed between a save and its deletions. A run that starts over deletes nothing before its first save.
-      if (resumeMode === "auto" && start !== null && keep !== null) await prune(dir, keep);
+      if (resumeMode === "auto" && start !== null) await prune(dir, retention);
       await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
       const metrics = await JsonLinesFile.open(metricsPath(dir), start?.step ?? null);
       const rollouts = await JsonLinesFile.open(rolloutsPath(dir), start?.step ?? null);
-      this.#run = new Run({ dir, start, keep, metrics, rollouts, stopLog: mirrorLog(dir) });
+      this.#run = new Run({ dir, start, retention, metrics, rollouts, stopLog: mirrorLog(dir) });
       return this.#run;
     } catch (error) {
       throw explainWrite(dir, error);
@@ -138,7 +141,7 @@ async function removeEmpty(from: string, to: string): Promise<void> {
 type Parts = {
   readonly dir: string;
   readonly start: Checkpoint | null;
-  readonly keep: number | null;
+  readonly retention: Retention;
   readonly metrics: JsonLinesFile;
   readonly rollouts: JsonLinesFile;
   readonly stopLog: () => void;
@@ -181,7 +184,7 @@ export class Run {
     await Promise.all([this.#parts.metrics.sync(), this.#parts.rollouts.sync()]);
     await saveCheckpoint(this.dir, step, { write, state });
     this.#savedStep = step;
-    if (this.#parts.keep !== null) await prune(this.dir, this.#parts.keep);
+    await prune(this.dir, this.#parts.retention);
   }
 
   /** Save a model as the best so far, replacing the last one; `about` says which step it is of, and why. */

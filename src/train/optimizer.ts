@@ -13,7 +13,7 @@ export function scheduleOf(optim: OptimizerKeys, totalSteps: number): Schedule {
   return { type, lr, warmupSteps, totalSteps: end ?? totalSteps, minRatio, cycles };
 }
 
-/** The optimizer step number `step` of a run, counted from 1. */
+/** The optimizer in the step number `step` of the schedule, counted from 1. */
 export function optimizerStep(
   optim: OptimizerKeys,
   { step, totalSteps, maxNorm }: { readonly step: number; readonly totalSteps: number; readonly maxNorm: number },

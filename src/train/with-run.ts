@@ -9,7 +9,7 @@
 import type { PpoConfig } from "../config/ppo/schema.ts";
 import type { RewardConfig } from "../config/reward/schema.ts";
 import type { SftConfig } from "../config/sft/schema.ts";
-import type { Checkpoint } from "../run/checkpoint.ts";
+import type { Checkpoint, Retention } from "../run/checkpoint.ts";
 import { claimRun, type Run } from "../run/run.ts";
 import { openTrackers, type Trackers } from "../track/open.ts";
 import { counted } from "../util/format.ts";
@@ -46,6 +46,8 @@ export type RunPlan<Opened extends AsyncDisposable> = {
   readonly totalSteps: number;
   /** How many checkpoints to keep; null keeps all. */
   readonly keep: number | null;
+  /** Models of which fewer are kept. */
+  readonly keepOf?: Retention["keepOf"];
   /** Run even if all steps are done: a validation alone. */
   readonly isRepeatable?: boolean;
   /** The folder of the trained model in a checkpoint. */
@@ -67,7 +69,7 @@ export async function withRun<Opened extends AsyncDisposable>(
 ): Promise<void> {
   const { totalSteps } = plan;
   const { default_local_dir: dir, resume_from_path: resumeFromPath } = config.trainer;
-  await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: plan.keep });
+  await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: plan.keep, keepOf: plan.keepOf ?? {} });
   const { start } = claim;
   if (start !== null && start.step >= totalSteps && !plan.isRepeatable) {
     return sayComplete(totalSteps, plan.modelDir(start.dir), start.step);

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { balanceMetrics, balanceWorkers, workload } from "./balancing.ts";
+import { balanceBatch, balanceMetrics, balanceWorkers, workload } from "./balancing.ts";
 
 const lengths = [512, 100, 300, 700, 50, 1200, 640, 90];
 const sorted = (rows: readonly number[]) => rows.toSorted((a, b) => a - b);
@@ -53,6 +53,40 @@ describe("balanceWorkers", () => {
   test("refuses rows that are left over", () => {
     expect(() => balanceWorkers(lengths, { workers: 3 })).toThrow("2 are left over");
     expect(() => balanceWorkers(lengths, { workers: 2, miniBatchSize: 3 })).toThrow("8 rows are no whole number");
+  });
+});
+
+describe("balanceBatch", () => {
+  const lists = fc.array(fc.integer({ min: 1, max: 2000 }), { minLength: 1, maxLength: 40 });
+
+  test("every mini-batch has the same number of rows of each worker, as far as the workers have as many", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 6 }), fc.integer({ min: 1, max: 6 }), fc.nat(), (workers, each, seed) => {
+        const some = Array.from({ length: workers * each }, (_, i) => 1 + ((seed + i * 7919) % 997));
+        const { parts, order } = balanceBatch(some, workers);
+        expect(parts).toEqual(balanceWorkers(some, { workers }));
+        for (let size = workers; size <= order.length; size += workers) {
+          // The worker's own rows cut into mini-batches of its share, as verl's workers do it.
+          const shares = parts.map((rows) => rows.slice(0, size / workers));
+          expect(sorted(order.slice(0, size))).toEqual(sorted(shares.flat()));
+        }
+      }),
+    );
+  });
+
+  test("all rows are there once, whether workers can share them evenly or not", () => {
+    fc.assert(
+      fc.property(lists, fc.integer({ min: 1, max: 9 }), (some, workers) => {
+        const { parts, order } = balanceBatch(some, workers);
+        expect(sorted(order)).toEqual([...some.keys()]);
+        expect(sorted(parts.flat())).toEqual([...some.keys()]);
+      }),
+    );
+  });
+
+  test("the order for one worker is that worker's", () => {
+    const { parts, order } = balanceBatch(lengths, 1);
+    expect(parts).toEqual([order]);
   });
 });
 

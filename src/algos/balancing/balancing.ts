@@ -5,7 +5,8 @@
  * alone. Row numbers are positions in the list of lengths.
  *
  * Departures from verl: rows that do not fill a mini-batch are refused, not dropped, and ordering a worker's rows leaves
- * them in their mini-batch. Rows of a group need not be contiguous. Statistics of rows that cannot be divided evenly
+ * them in their mini-batch. Rows of a group need not be contiguous. A batch that workers cannot share evenly is divided
+ * into nearly equal work, not refused. Statistics of rows that cannot be divided evenly
  * compare nearly equal shares, where verl adds a short one.
  */
 import { invariant, UserError } from "../../util/errors.ts";
@@ -54,6 +55,24 @@ export function balanceWorkers(lengths: readonly number[], { workers, miniBatchS
     });
   }
   return all;
+}
+
+/**
+ * The rows of a batch for workers that may not get the same number of them, and the order in which mini-batches are cut
+ * from it: one row of each worker in turn. In verl every worker cuts its own rows, so a mini-batch has the same share of
+ * each; here a mini-batch is cut from the whole, and has the same rows.
+ */
+export function balanceBatch(
+  lengths: readonly number[],
+  count: number,
+): { readonly parts: Parts; readonly order: readonly number[] } {
+  const workers = Math.max(1, Math.min(count, lengths.length));
+  const isEven = lengths.length % workers === 0;
+  const weights = () => lengths.map((length) => workload(length));
+  const parts = isEven ? balanceWorkers(lengths, { workers }) : karmarkarKarp(weights(), workers);
+  const longest = Math.max(...parts.map((rows) => rows.length));
+  const order = Array.from({ length: longest }, (_, i) => parts.flatMap((rows) => rows.slice(i, i + 1))).flat();
+  return { parts, order };
 }
 
 /** Tokens per worker if rows were given out in order, and as they were given out; the names are `{prefix}/min` and so on. */

@@ -27,7 +27,11 @@ export function optimOf(lr: number) {
 const { policy_loss, ...policyFields } = policyLossFields;
 
 export const actor = {
-  ppo_mini_batch_size: field(int(1), 256, "Prompts per update of the weights; their rollout.n responses go together."),
+  ppo_mini_batch_size: field(
+    int(1),
+    256,
+    "Prompts per update of the weights; their rollout.n responses go together. The last update of a step gets the rest.",
+  ),
   ppo_micro_batch_size: field(nullable(int(1)), null, "Older spelling of ppo_micro_batch_size_per_gpu."),
   ppo_micro_batch_size_per_gpu: field(
     nullable(int(1)),

@@ -36,12 +36,8 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     [`${actor}.use_kl_loss=true ${actor}.kl_loss_type=k9`, /The KL kind is "k9"/],
     [`${actor}.clip_ratio_c=1`, /`actor_rollout_ref\.actor\.clip_ratio_c` is 1 .* a number above 1/],
     [`${actor}.loss_agg_mode=mean`, /it takes `token-mean`, /],
-    [
-      `${actor}.ppo_mini_batch_size=300`,
-      /ppo_mini_batch_size` is 300, which does not divide `data\.train_batch_size`=1024\. .*=256/,
-    ],
     ["data.train_batch_size=100", /ppo_mini_batch_size` is 256, more than `data\.train_batch_size`=100\. .*=100/],
-    ["critic.ppo_mini_batch_size=3", /`critic\.ppo_mini_batch_size` is 3/],
+    ["critic.ppo_mini_batch_size=2000", /`critic\.ppo_mini_batch_size` is 2000, more than .*=1024/],
     [`${actor}.ppo_micro_batch_size=2 ${actor}.ppo_micro_batch_size_per_gpu=4`, /is 2 and `.*_per_gpu` is 4/],
     [
       `${actor}.use_dynamic_bsz=true ${actor}.ppo_max_token_len_per_gpu=1000`,
@@ -88,7 +84,6 @@ describe("a mistake is answered with the key, the value and the way out", () => 
     ["trainer.val_only=true data.val_files=null", /`trainer\.val_only` is true, and `data\.val_files` names no file/],
     ["trainer.val_only=true trainer.val_before_train=false", /nothing would be done/],
     ["trainer.resume_mode=resume_path", /`trainer\.resume_from_path` is missing/],
-    ["trainer.max_actor_ckpt_to_keep=1 trainer.max_critic_ckpt_to_keep=2", /a checkpoint holds both models/],
     ["data.train_files=null", /`data\.train_files` names no file/],
     [
       "custom_reward_function={path:a.ts}",

@@ -23,7 +23,6 @@ const rules: readonly ((config: PpoConfig) => void)[] = [
   checkLengths,
   checkAlgorithm,
   checkGroups,
-  checkKept,
   checkSampling,
   checkRewards,
   checkRun,
@@ -63,13 +62,9 @@ function checkBatches({ data, actor_rollout_ref: { actor }, critic, algorithm }:
     ...(critic.enable ? [["critic.ppo_mini_batch_size", critic.ppo_mini_batch_size] as const] : []),
   ];
   for (const [key, mini] of minis) {
-    if (mini <= batch && batch % mini === 0) continue;
-    const problem =
-      mini > batch
-        ? `more than \`data.train_batch_size\`=${batch}`
-        : `which does not divide \`data.train_batch_size\`=${batch}`;
+    if (mini <= batch) continue;
     throw new UserError(
-      `\`${key}\` is ${mini}, ${problem}. Both count prompts: set ${key}=${greatestDivisor(batch, mini)}, or another data.train_batch_size.`,
+      `\`${key}\` is ${mini}, more than \`data.train_batch_size\`=${batch}. Both count prompts: set ${key}=${batch}, or another data.train_batch_size.`,
     );
   }
   if (data.gen_batch_size !== null && data.gen_batch_size !== batch && !algorithm.filter_groups.enable) {
@@ -78,13 +73,6 @@ function checkBatches({ data, actor_rollout_ref: { actor }, critic, algorithm }:
         "set algorithm.filter_groups.enable=true, or leave data.gen_batch_size out.",
     );
   }
-}
-
-/** The largest divisor of `whole` that is at most `limit`. */
-function greatestDivisor(whole: number, limit: number): number {
-  let divisor = Math.min(whole, limit);
-  while (whole % divisor !== 0) divisor -= 1;
-  return divisor;
 }
 
 function checkPasses(config: PpoConfig): void {
@@ -152,15 +140,6 @@ function checkGroups(config: PpoConfig): void {
   if (filter.enable && rollout.n < 2) {
     throw new UserError(
       "`algorithm.filter_groups.enable` drops groups whose responses score alike, and with `actor_rollout_ref.rollout.n`=1 that is every group. Set actor_rollout_ref.rollout.n to at least 2.",
-    );
-  }
-}
-
-function checkKept({ critic, trainer }: PpoConfig): void {
-  const { max_actor_ckpt_to_keep: actor, max_critic_ckpt_to_keep: other } = trainer;
-  if (critic.enable && actor !== null && other !== null && actor !== other) {
-    throw new UserError(
-      `\`trainer.max_actor_ckpt_to_keep\` is ${actor} and \`trainer.max_critic_ckpt_to_keep\` is ${other}, but a checkpoint holds both models. Set them alike.`,
     );
   }
 }

@@ -29,7 +29,7 @@ export const data = {
     "Prompts per round of sampling while algorithm.filter_groups is on; null for train_batch_size.",
   ),
   shuffle: field(bool, true, "Visit the training rows in another order each epoch."),
-  validation_shuffle: field(bool, false, "Shuffle the validation rows."),
+  validation_shuffle: field(bool, false, "Shuffle the validation rows, in another order each time."),
   seed: field(nullable(int(0)), null, "Seed of the order of the rows; null for trainer.seed."),
   filter_overlong_prompts: field(bool, false, "Leave out rows whose prompt is longer than max_prompt_length."),
   truncation: field(

@@ -81,7 +81,7 @@ const others: readonly Unused[] = [
     because: ({ algorithm }) => (algorithm.use_pf_ppo ? null : "`algorithm.use_pf_ppo` is false"),
   },
   {
-    keys: ["algorithm.use_pf_ppo"],
+    keys: ["algorithm.use_pf_ppo", "algorithm.pf_ppo."],
     because: ({ algorithm }) =>
       algorithm.use_pf_ppo && algorithm.adv_estimator !== "gae"
         ? `responses are redrawn with \`algorithm.adv_estimator\`=gae only, and it is ${algorithm.adv_estimator}`

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { advantageNames } from "../../algos/advantages/registry.ts";
 import { correctionDefaults, correctionPresets } from "../../algos/correction/presets.ts";
 import { defineConfig } from "../../cli/define-config.ts";
 import { entriesOf } from "../entries.ts";
@@ -56,13 +57,11 @@ test("what algorithms get by default is verl's", () => {
 
 test("which rows, groups and reward columns count is looked up", () => {
   const config = configOf(
-    "algorithm.use_pf_ppo=true",
     "algorithm.filter_groups={enable: true, metric: acc, max_num_gen_batches: 3}",
     "algorithm.adv_estimator=gdpo",
     "algorithm.gdpo_reward_keys=[style,truth]",
     "actor_rollout_ref.rollout.n=4",
   );
-  expect(settings.rowSelection(config).name).toBe("pf-ppo");
   const filter = settings.groupFilter(config)!;
   expect(filter).toMatchObject({ column: "acc", maxRounds: 3 });
   expect([[1, 1, 1], [0, 1, 1], [], [true]].map(filter.keeps)).toEqual([false, true, false, false]);
@@ -71,6 +70,15 @@ test("which rows, groups and reward columns count is looked up", () => {
     key: "algorithm.gdpo_reward_keys",
   });
   expect(settings.rewardColumns(configOf()).columns).toEqual([]);
+});
+
+test("PF-PPO selects the rows with gae only, as in verl", () => {
+  const config = configOf("algorithm.use_pf_ppo=true");
+  const selected = advantageNames().filter((name) => {
+    const algorithm = { ...config.algorithm, adv_estimator: name };
+    return settings.rowSelection({ ...config, algorithm }).name === "pf-ppo";
+  });
+  expect(selected).toEqual(["gae"]);
 });
 
 describe("what follows from the values is filled in", () => {

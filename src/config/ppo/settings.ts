@@ -65,9 +65,9 @@ export function rewardColumns(config: PpoConfig): RewardColumns {
   return read?.(advantageSettings(config)) ?? { columns: [], key: "algorithm.adv_estimator" };
 }
 
-/** Which rows of a batch are trained on. */
+/** Which rows of a batch are trained on. PF-PPO acts with gae only, as in verl. */
 export function rowSelection({ algorithm }: PpoConfig): RowSelection {
-  return algorithm.use_pf_ppo ? pfPpo(algorithm.pf_ppo) : allRows;
+  return algorithm.use_pf_ppo && algorithm.adv_estimator === "gae" ? pfPpo(algorithm.pf_ppo) : allRows;
 }
 
 /** Which groups are trained on; null for all of them. */

@@ -2,11 +2,12 @@
  * Collect: fill the batch of a step with groups of episodes. A filter may leave groups out; then further prompts are
  * sampled until the batch is full. The episodes are put in verl's order for balanced work.
  */
-import { balanceMetrics, balanceWorkers } from "../../algos/balancing/balancing.ts";
+import { balanceBatch, balanceMetrics } from "../../algos/balancing/balancing.ts";
 import { groupRows } from "../../algos/batch.ts";
 import type { GroupFilter } from "../../algos/selection/group-filter.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { groupFilter, samplingSettings } from "../../config/ppo/settings.ts";
+import { workerCount } from "../../config/ray/ray.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
 import type { RlContext } from "./context.ts";
@@ -73,15 +74,15 @@ function keeps({ episodes }: Group, filter: GroupFilter | null): boolean {
   return filter.keeps(episodes.flatMap(({ score }) => (score === null ? [] : [columnOf(score, column, columnKey)])));
 }
 
-/** verl's order for one worker, short sequences first and last, and how even the work is. */
+/** verl's order, each worker's short sequences first and last, and how even the work of the workers is. */
 function balance(
-  { trainer }: PpoConfig,
+  config: PpoConfig,
   episodes: readonly Episode[],
 ): { readonly order: readonly Episode[]; readonly metrics: Record<string, number> } {
-  if (!trainer.balance_batch) return { order: episodes, metrics: {} };
+  if (!config.trainer.balance_batch) return { order: episodes, metrics: {} };
   const lengths = episodes.map(tokenCount);
-  const workers = balanceWorkers(lengths, { workers: 1 });
-  return { order: workers[0]!.map((row) => episodes[row]!), metrics: balanceMetrics(lengths, workers) };
+  const { parts, order } = balanceBatch(lengths, workerCount(config));
+  return { order: order.map((row) => episodes[row]!), metrics: balanceMetrics(lengths, parts) };
 }
 
 /** The score of the greedy response to each episode's prompt: a baseline that some estimators need. */

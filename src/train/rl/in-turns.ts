@@ -25,10 +25,12 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
   let state = initial;
   let savedStep = run.firstStep - 1;
 
-  if (run.start === null && trainer.val_before_train && canValidate) {
-    const { metrics, best } = await validate(context, run, { step: 0, best: state.best, signal });
+  if (trainer.val_before_train && canValidate) {
+    const step = run.firstStep - 1;
+    const { metrics, best } = await validate(context, run, { step, best: state.best, signal });
     state = { ...state, best };
-    await run.log(0, metrics);
+    if (run.start === null) await run.log(step, metrics);
+    else run.trackers.log(step, metrics); // the run folder has the checkpoint's step already, as without interruption
   }
   for (let step = run.firstStep; step <= run.totalSteps; step++) {
     progress.begin(step);

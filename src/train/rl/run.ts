@@ -8,7 +8,7 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
 import type { Loader } from "../../data/loader.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
-import type { Checkpoint } from "../../run/checkpoint.ts";
+import type { Checkpoint, Retention } from "../../run/checkpoint.ts";
 import { actorDir } from "../../run/names.ts";
 import type { Run } from "../../run/run.ts";
 import { counted, formatCount } from "../../util/format.ts";
@@ -33,7 +33,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     const { loader, totalSteps } = rlSteps(config, prompts.train.length);
     const plan = {
       totalSteps,
-      keep: trainer.max_actor_ckpt_to_keep,
+      ...retentionOf(config),
       isRepeatable: trainer.val_only,
       modelDir: actorDir,
       open: (start: Checkpoint | null, dir: string) =>
@@ -43,6 +43,13 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
     };
     return withRun(launch, config, plan, context);
   });
+}
+
+/** A checkpoint stays as long as one of its models does. */
+function retentionOf({ critic: { enable: hasCritic }, trainer }: PpoConfig): Retention {
+  const { max_actor_ckpt_to_keep: actor, max_critic_ckpt_to_keep: critic } = trainer;
+  if (!hasCritic || actor === null || critic === null) return { keep: actor, keepOf: {} };
+  return { keep: Math.max(actor, critic), keepOf: { actor, critic } };
 }
 
 type Opened = AsyncDisposable & Pick<RlContext, "roles" | "rollout"> & { readonly state: RlState };

@@ -4,6 +4,7 @@
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { throughputMetrics, timingMetrics } from "../../algos/metrics/timing-metrics.ts";
+import { workerCount } from "../../config/ray/ray.ts";
 import { dumpSamples } from "../../track/samples.ts";
 import { Clock } from "../clock.ts";
 import type { OnSkipped } from "../skipped-updates.ts";
@@ -35,7 +36,11 @@ export async function takeStep(
   const { rollout_data_dir: dumps } = config.trainer;
   if (dumps !== null) await clock.time("dump_rollout_generations", () => dumpSamples(dumps, step, samplesOf(episodes)));
   progress.say("step done");
-  return { ...learnt, episodes, metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(step, episodes, clock) } };
+  return {
+    ...learnt,
+    episodes,
+    metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(context, episodes, { step, clock }) },
+  };
 }
 
 /** Keep only the first of consecutive skipped updates, the one that shows the cause. */
@@ -48,13 +53,18 @@ function keepFirst({ saveSkipped }: RlContext, step: number, skippedInARow: numb
   };
 }
 
-function stepMetrics(step: number, episodes: readonly Episode[], clock: Clock): Record<string, number> {
+function stepMetrics(
+  context: RlContext,
+  episodes: readonly Episode[],
+  { step, clock }: { readonly step: number; readonly clock: Clock },
+): Record<string, number> {
   const promptTokens = episodes.reduce((sum, episode) => sum + promptLength(episode), 0);
   const responseTokens = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
   const seconds = clock.seconds();
+  const workers = workerCount(context.config);
   return {
     "training/global_step": step,
     ...timingMetrics(seconds, { promptTokens, responseTokens }),
-    ...throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }),
+    ...throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step, workers }),
   };
 }

@@ -1,11 +1,13 @@
 /**
  * Update a model from a batch of episodes: `ppo_epochs` passes, an optimizer step for each mini-batch.
  *
- * Losses are divided by counts of the mini-batch, so micro-batches do not change the result. A metric is the mean over
- * the mini-batches that have it, as verl reduces them.
+ * Losses are divided by counts of the mini-batch, so micro-batches do not change the result. The metrics of mini-batches
+ * are reduced as in verl: a name with `max` or `min` keeps the largest or smallest value, others are means. The learning
+ * rate of a role depends on how often it was updated, not on the step: `trainer.critic_warmup` delays the actor's schedule.
  */
 import { batchScalars } from "../../algos/losses/aggregate.ts";
-import { meanOf } from "../../algos/metrics/metrics.ts";
+import { reduceMetrics } from "../../algos/metrics/metrics.ts";
+import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { microBatching } from "../../config/ppo/settings.ts";
 import type { MicroBatching, Model, OnMicroBatch, OptimizerStep, TokenLoss } from "../../engine/contract.ts";
 import { Random } from "../../util/random.ts";
@@ -57,7 +59,7 @@ export async function update(
 ): Promise<UpdateResult> {
   const options = updateOptions(context, name, step);
   const { micro, optimizer, onMicroBatch } = options;
-  const measured = new Map<string, number[]>();
+  const measured: Record<string, number[]> = {};
   let hasSkipped = false;
   for (const [index, rows] of miniBatches(batch.episodes.length, options).entries()) {
     const { batch: miniBatch, loss, metrics: known } = await prepare(selectRows(batch, rows), index);
@@ -66,13 +68,12 @@ export async function update(
     const { loss: total, ...metrics } = await model.train(tokens, loss, { micro, scalars, onMicroBatch });
     const { gradNorm, isSkipped } = await model.step(optimizer);
     const all = { ...known, ...metrics, [`${name}/loss`]: total!, [`${name}/grad_norm`]: gradNorm };
-    for (const [key, value] of Object.entries(all)) measured.set(key, [...(measured.get(key) ?? []), value]);
+    for (const [key, value] of Object.entries(all)) measured[key] = [...(measured[key] ?? []), value];
     if (!isSkipped) continue;
     hasSkipped = true;
     await onSkipped({ role: name, model, gradNorm, loss: loss.key, scalars, rows: tokens });
   }
-  const means = Object.fromEntries([...measured].map(([key, values]) => [key, meanOf(values)!]));
-  return { metrics: { ...means, [`${name}/lr`]: optimizer.lr }, hasSkipped };
+  return { metrics: { ...reduceMetrics(measured), [`${name}/lr`]: optimizer.lr }, hasSkipped };
 }
 
 /** The rows of each mini-batch, over all epochs. */
@@ -91,6 +92,11 @@ function miniBatches(
   return all;
 }
 
+/** Which update of a role a step makes, counted from 1: the critic is updated in every step, the actor after the warm-up. */
+function updateNumber({ trainer }: PpoConfig, name: "actor" | "critic", step: number): number {
+  return name === "actor" ? step - Math.max(1, trainer.critic_warmup) + 1 : step;
+}
+
 /** How the config says that a role is updated at a step. */
 function updateOptions(
   { config, progress, totalSteps }: RlContext,
@@ -107,7 +113,11 @@ function updateOptions(
     shuffleSeed: role.shuffle ? new Random(seed, name, step).bits() : null,
     micro: microBatching(config, name),
     responseLength: rollout.response_length,
-    optimizer: optimizerStep(role.optim, { step, totalSteps, maxNorm: role.grad_clip }),
+    optimizer: optimizerStep(role.optim, {
+      step: updateNumber(config, name, step),
+      totalSteps,
+      maxNorm: role.grad_clip,
+    }),
     onMicroBatch: progress.phase(`updating the ${name}`),
   };
 }
