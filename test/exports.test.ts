@@ -41,7 +41,6 @@ const byAddress: Readonly<Record<string, string>> = {
 
 /** Exports that have tests and goldens, and that the next change wires into a run. */
 const wiredInNext: Readonly<Record<string, string>> = {
-  "src/algos/metrics/variance-proxy.ts varianceProxies": "metrics of the actor's update",
   "src/algos/metrics/metrics.ts reduceMetrics": "metrics of several mini-batches",
   "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
   "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",

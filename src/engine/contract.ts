@@ -164,6 +164,8 @@ export type Engine = {
   open(spec: ModelSpec): Promise<Model>;
   /** Refuse a folder that is not the same on all machines of its workers, where there may be several. */
   checkFolder?(folder: string): Promise<void>;
+  /** Floating-point operations per second of a plain product of matrices; null or absent where it is not measured. */
+  measurePeak?(): Promise<number | null>;
   /** Find room for servers that sample; null where the program they would run is not installed. */
   serve?(spec: ServerSpec): Promise<ServerGroup | null>;
   close(): Promise<void>;

@@ -77,7 +77,7 @@ type Measured = {
   readonly logprobs: Rows;
   /** Of the actor only. */
   readonly entropy: Rows | null;
-  /** Where the estimator needs it. */
+  /** Where the config asks for it. */
   readonly sumPiSquared: Rows | null;
   readonly metrics: Record<string, number>;
 };
@@ -171,5 +171,6 @@ export function isSamplerTrusted(config: PpoConfig, rollout: Pick<RlContext["rol
   return rollout.isActor && isUncut(config) && !asks;
 }
 
-const needsSums = ({ algorithm }: PpoConfig): boolean =>
-  findAdvantage(algorithm.adv_estimator).needs.includes("sumPiSquared");
+/** The estimator needs the sums, or the user wants the metrics that are made of them. */
+const needsSums = ({ algorithm, actor_rollout_ref: { actor } }: PpoConfig): boolean =>
+  actor.calculate_sum_pi_squared || findAdvantage(algorithm.adv_estimator).needs.includes("sumPiSquared");

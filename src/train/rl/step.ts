@@ -11,6 +11,7 @@ import { collect, greedyScores, sampleRounds } from "./collect.ts";
 import type { RlContext } from "./context.ts";
 import { type Episode, promptLength, responseLength } from "./episode.ts";
 import { type Learnt, learn } from "./learn.ts";
+import { mfuMetrics } from "./mfu.ts";
 import type { RlState } from "./state.ts";
 import { samplesOf } from "./validate.ts";
 
@@ -25,7 +26,9 @@ export async function takeStep(
   const { config, rollout, roles, progress } = context;
   const clock = new Clock();
 
-  const { episodes, metrics } = await clock.time("gen", () => collect(context, step, sampleRounds(context, step)));
+  const { episodes, metrics } = await clock.time("gen", () =>
+    collect(context, step, sampleRounds(context, step, clock)),
+  );
   const hasBaselines = findAdvantage(config.algorithm.adv_estimator).needs.includes("baselines");
   const baselines = hasBaselines ? await clock.time("gen_max", () => greedyScores(context, episodes, step)) : null;
   const onSkipped = keepFirst(context, step, skippedInARow);
@@ -35,7 +38,11 @@ export async function takeStep(
   const { rollout_data_dir: dumps } = config.trainer;
   if (dumps !== null) await clock.time("dump_rollout_generations", () => dumpSamples(dumps, step, samplesOf(episodes)));
   progress.say("step done");
-  return { ...learnt, episodes, metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(step, episodes, clock) } };
+  return {
+    ...learnt,
+    episodes,
+    metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(context, episodes, { step, clock }) },
+  };
 }
 
 /** Keep only the first of consecutive skipped updates, the one that shows the cause. */
@@ -48,7 +55,11 @@ function keepFirst({ saveSkipped }: RlContext, step: number, skippedInARow: numb
   };
 }
 
-function stepMetrics(step: number, episodes: readonly Episode[], clock: Clock): Record<string, number> {
+function stepMetrics(
+  context: RlContext,
+  episodes: readonly Episode[],
+  { step, clock }: { readonly step: number; readonly clock: Clock },
+): Record<string, number> {
   const promptTokens = episodes.reduce((sum, episode) => sum + promptLength(episode), 0);
   const responseTokens = episodes.reduce((sum, episode) => sum + responseLength(episode), 0);
   const seconds = clock.seconds();
@@ -56,5 +67,6 @@ function stepMetrics(step: number, episodes: readonly Episode[], clock: Clock): 
     "training/global_step": step,
     ...timingMetrics(seconds, { promptTokens, responseTokens }),
     ...throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step }),
+    ...mfuMetrics(context, episodes, seconds),
   };
 }
