@@ -51,6 +51,7 @@ await serve(async (input): Promise<Answers> => {
     loader,
     progress,
     totalSteps: job.steps,
+    peak: null,
     saveSkipped: async () => {},
     signal: context.signal,
   };

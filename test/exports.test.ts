@@ -41,9 +41,6 @@ const byAddress: Readonly<Record<string, string>> = {
 
 /** Exports that have tests and goldens, and that the next change wires into a run. */
 const wiredInNext: Readonly<Record<string, string>> = {
-  "src/algos/metrics/variance-proxy.ts varianceProxies": "metrics of the actor's update",
-  "src/algos/correction/correct.ts correctionMetrics": "metrics of the rollout correction",
-  "src/algos/metrics/off-policy-metrics.ts perplexityMetrics": "metrics of the rollout correction",
   "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
   "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",
   "src/rewards/reward-model.ts servedText": "a reward model behind a server",

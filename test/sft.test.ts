@@ -32,6 +32,7 @@ describe("a run", () => {
     (n) => `train/${n}`,
   );
   const timings = ["timing_s/step", "perf/throughput"];
+  const memory = ["perf/max_memory_allocated_gb", "perf/cpu_memory_used_gb"];
 
   beforeAll(async () => {
     const result = await box.sft("whole", "trainer.total_epochs=6", "trainer.test_freq=5", "optim.lr=1e-2");
@@ -53,7 +54,7 @@ describe("a run", () => {
     expect(metrics).toHaveLength(24);
     for (const [index, data] of metrics.entries()) {
       const isTested = (index + 1) % 5 === 0 || index + 1 === 24;
-      expect(Object.keys(data)).toEqual([...names, ...(isTested ? ["val/loss"] : []), ...timings]);
+      expect(Object.keys(data)).toEqual([...names, ...(isTested ? ["val/loss"] : []), ...timings, ...memory]);
     }
     const total = metrics.reduce((tokens, data) => tokens + data["train/global_tokens"]!, 0);
     expect(metrics.at(-1)!["train/total_tokens(B)"]).toBeCloseTo(total / 1e9, 15);

@@ -12,7 +12,7 @@ import { correctionOf } from "../../src/algos/correction/config.ts";
 import { correct, correctionMetrics } from "../../src/algos/correction/correct.ts";
 import { logRatios } from "../../src/algos/correction/log-ratios.ts";
 import { presetConfig } from "../../src/algos/correction/presets.ts";
-import { offPolicyMetrics, perplexityMetrics } from "../../src/algos/metrics/off-policy-metrics.ts";
+import { offPolicyMetrics } from "../../src/algos/metrics/off-policy-metrics.ts";
 import { check, type GoldenCase } from "./compare.ts";
 
 const Rows = z.array(z.array(z.number()));
@@ -67,9 +67,12 @@ const computations: Readonly<Record<string, Compute>> = {
 
   compute_offpolicy_metrics: ({ inputs }) => {
     const { old_log_prob, rollout_log_prob, response_mask } = Batch.parse(inputs);
-    return rollout_log_prob == null
-      ? perplexityMetrics(old_log_prob ?? [], response_mask)
-      : offPolicyMetrics(logRatios(mismatchOf(inputs)));
+    if (rollout_log_prob != null) return offPolicyMetrics(logRatios(mismatchOf(inputs)));
+    // Without log-probs of a sampler verl gives the perplexity of the trainer alone. No run here is without them.
+    const logprobs = old_log_prob ?? [];
+    const alone = { trainingLogprobs: logprobs, rolloutLogprobs: logprobs, mask: response_mask };
+    const metrics = Object.entries(offPolicyMetrics(logRatios(alone)));
+    return Object.fromEntries(metrics.filter(([name]) => name.startsWith("training_")));
   },
 
   compute_rollout_corr_metrics_from_logprobs: ({ inputs }) => correctionMetrics(mismatchOf(inputs)),

@@ -163,6 +163,8 @@ export type Engine = {
   open(spec: ModelSpec): Promise<Model>;
   /** Refuse a folder that is not the same on all machines of the workers. */
   checkFolder?(folder: string): Promise<void>;
+  /** Floating-point operations per second of a plain product of matrices; null or absent where it is not measured. */
+  measurePeak?(): Promise<number | null>;
   /** Reserve resources for servers that sample; null if their program is not installed. */
   serve?(spec: ServerSpec): Promise<ServerGroup | null>;
   close(): Promise<void>;

@@ -14,6 +14,12 @@ export class Clock {
     }
   }
 
+  /** Count a part of the time of one section for another: sections do not overlap. */
+  move(seconds: number, { from, to }: { readonly from: string; readonly to: string }): void {
+    this.#seconds[from] = (this.#seconds[from] ?? 0) - seconds;
+    this.#seconds[to] = (this.#seconds[to] ?? 0) + seconds;
+  }
+
   /** Seconds of every section, and `step`: all since the clock was made. */
   seconds(): Record<string, number> & { readonly step: number } {
     return { ...this.#seconds, step: (performance.now() - this.#start) / 1000 };

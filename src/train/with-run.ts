@@ -4,7 +4,8 @@
  *
  * Things are opened in an order in which mistakes show early and cost nothing: the checkpoint is checked before models
  * are opened, and models and trackers are open before the run folder changes. The metrics of a step are written before
- * its checkpoint, so a kill between the two repeats the step and loses nothing.
+ * its checkpoint, so a kill between the two repeats the step and loses nothing. So the time that a checkpoint took is
+ * logged with the next step.
  */
 import type { PpoConfig } from "../config/ppo/schema.ts";
 import type { RewardConfig } from "../config/reward/schema.ts";
@@ -15,6 +16,7 @@ import { openTrackers, type Trackers } from "../track/open.ts";
 import { counted } from "../util/format.ts";
 import { clearStatus, info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
+import { memoryMetrics } from "./memory-metrics.ts";
 import type { Launch } from "./open-engine.ts";
 import { Progress } from "./progress.ts";
 
@@ -32,7 +34,7 @@ export type TrainingRun = {
   readonly progress: Progress;
   /** Aborted when the user asks to stop: the step under way ends, is saved, and the run stops. */
   readonly signal: AbortSignal;
-  /** Write the metrics of a step to the run folder and to the trackers. */
+  /** Write the metrics of a step to the run folder and to the trackers, with memory and the time of the last save. */
   log(step: number, metrics: Record<string, number>): Promise<void>;
   /** Save a checkpoint: `write` fills its folder, `state` is everything that is not weights. */
   save(step: number, write: (dir: string) => Promise<void>, state: unknown): Promise<void>;
@@ -83,6 +85,7 @@ export async function withRun<Opened extends AsyncDisposable>(
 
   const firstStep = (start?.step ?? 0) + 1;
   using progress = new Progress(firstStep, totalSteps);
+  let saving: Record<string, number> = {};
   await plan.train(opened, {
     folder,
     start,
@@ -92,12 +95,16 @@ export async function withRun<Opened extends AsyncDisposable>(
     progress,
     signal,
     async log(step, metrics) {
-      await folder.logMetrics(step, metrics);
-      trackers.log(step, metrics);
+      const all = { ...metrics, ...saving, ...memoryMetrics() };
+      saving = {};
+      await folder.logMetrics(step, all);
+      trackers.log(step, all);
     },
     async save(step, write, state) {
       progress.say("saving");
+      const start = performance.now();
       await folder.saveCheckpoint(step, write, state);
+      saving = { "timing_s/save_checkpoint": (performance.now() - start) / 1000 };
       onSaved();
     },
     async stop(step) {

@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { UserError } from "../../util/errors.ts";
-import { perplexityMetrics } from "../metrics/off-policy-metrics.ts";
 import { correctionOf } from "./config.ts";
 import { type Corrected, correct, correctionMetrics, correctUpdate } from "./correct.ts";
 import type { Mismatch } from "./log-ratios.ts";
@@ -329,7 +328,7 @@ describe("a batch that does not fit is refused", () => {
     expect(run).toThrow(message);
   });
 
-  test("when perplexity is asked of nothing", () => {
-    expect(() => perplexityMetrics([[-1]], [[0]])).toThrow("None of the 1 rows");
+  test("when metrics are asked of nothing", () => {
+    expect(() => correctionMetrics({ ...good, mask: [[0, 0]] })).toThrow("None of the 1 rows");
   });
 });

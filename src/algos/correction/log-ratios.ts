@@ -60,7 +60,7 @@ export function logRatios({ trainingLogprobs, rolloutLogprobs, mask }: Mismatch)
 }
 
 /** Which rows have tokens that count, and how many such tokens stand before each of them; there must be one. */
-export function countedRows(mask: Rows): Pick<LogRatios, "starts" | "rows"> {
+function countedRows(mask: Rows): Pick<LogRatios, "starts" | "rows"> {
   const [starts, rows] = [[0], [] as number[]];
   mask.forEach((row, i) => {
     let count = 0;

@@ -9,35 +9,12 @@
  * does not bound an exponent (perplexities, ppl_ratio, k3_kl), it is cut off where single precision overflows, so that
  * a run's metrics stay numbers.
  */
-import { maskedSum } from "../../util/statistics.ts";
-import { checkFinite, checkRows, type Rows } from "../batch.ts";
-import {
-  boundedExp,
-  countedRows,
-  type LogRatios,
-  maxOf,
-  meanOf,
-  minOf,
-  overRows,
-  SAFETY_BOUND,
-} from "../correction/log-ratios.ts";
+import { boundedExp, type LogRatios, maxOf, meanOf, minOf, overRows, SAFETY_BOUND } from "../correction/log-ratios.ts";
 import type { Metrics } from "./metrics.ts";
 
 /** ln of the largest single-precision number, rounded down: what verl can still write as a number. */
 const OVERFLOW = 88;
 const exp = (value: number): number => Math.exp(Math.min(value, OVERFLOW));
-
-/** The metrics of a training policy alone, as verl logs them when the sampler gave no log-probs. */
-export function perplexityMetrics(logprobs: Rows, mask: Rows): Metrics {
-  checkRows("training log-probs", logprobs, mask);
-  checkFinite("training log-probs", logprobs, mask);
-  const { starts, rows } = countedRows(mask);
-  const means = Float64Array.from(
-    rows,
-    (row, i) => maskedSum(logprobs[row]!, mask[row]!) / (starts[i + 1]! - starts[i]!),
-  );
-  return perplexities("training", means);
-}
 
 /** All off-policy metrics, without the prefix `rollout_corr/`. */
 export function offPolicyMetrics(ratios: LogRatios): Metrics {

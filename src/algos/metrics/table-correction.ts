@@ -4,6 +4,10 @@ import { type MetricSection, row } from "./table-row.ts";
 
 /** verl 0.9's rejection options. */
 const options = `{${Object.keys(criteria).join(",")}}`;
+/** Those that have a lower bound. */
+const signed = `{${Object.keys(criteria)
+  .filter((name) => name.endsWith("k1"))
+  .join(",")}}`;
 
 export const correctionSections: readonly MetricSection[] = [
   {
@@ -95,9 +99,14 @@ export const correctionSections: readonly MetricSection[] = [
         "The divergence that an option of verl 0.9 compares with its bounds, what is out of them, what it rejects.",
       ),
       row(
-        `rollout_corr/rollout_rs_${options}_seq_{mean,max,min,std,max_deviation,fraction_high,fraction_low,masked_fraction}`,
+        `rollout_corr/rollout_rs_${options}_seq_{mean,max,min,std,max_deviation,fraction_high,masked_fraction}`,
         "",
         "The same by response.",
+      ),
+      row(
+        `rollout_corr/rollout_rs_${signed}_seq_fraction_low`,
+        "share",
+        "Responses below the lower bound; of the options that have one.",
       ),
       row(
         "rollout_corr/rollout_is_{veto_fraction,catastrophic_token_fraction}",

@@ -40,12 +40,25 @@ export const runMetrics: readonly MetricSection[] = [
     from: "algos/metrics/timing-metrics.ts",
     rows: [
       row(
-        "timing_s/{section}",
+        "timing_s/{gen,gen_max,old_log_prob,ref,values,adv,update_critic,update_actor,update_weights,dump_rollout_generations}",
         "s",
-        "Duration of a section of the step: gen, reward, old_log_prob, ref, values, adv, update_critic, update_actor, " +
-          "update_weights, testing, save_checkpoint, step.",
+        "Duration of a section of the step.",
         "One section outgrows the others.",
       ),
+      row(
+        "timing_s/reward",
+        "s",
+        "Time between the end of the last response and the last score; responses are scored while others are sampled.",
+        "Grows: the reward is slower than sampling.",
+      ),
+      row("timing_s/testing", "s", "Duration of a validation."),
+      row(
+        "timing_s/save_checkpoint",
+        "s",
+        "Time to save the last checkpoint. It is logged with the step after it, since the metrics of a step are written " +
+          "before its checkpoint.",
+      ),
+      row("timing_s/step", "s", "Duration of the step, without validation and checkpoint."),
       row(
         "timing_per_token_ms/{gen,ref,values,adv,update_critic,update_actor}",
         "ms",
@@ -54,6 +67,25 @@ export const runMetrics: readonly MetricSection[] = [
       row("perf/total_num_tokens", "tokens", "Tokens of prompts and responses in the step."),
       row("perf/time_per_step", "s", "Duration of the step."),
       row("perf/throughput", "tokens/s", "Tokens per second and worker.", "Falls while lengths stay as they are."),
+    ],
+  },
+  {
+    title: "Memory and use of the machine",
+    from: "train/with-run.ts",
+    rows: [
+      row(
+        "perf/max_memory_allocated_gb",
+        "GB",
+        "The most memory that the process of the run has had so far; on Ray without its workers.",
+        "Climbs from step to step.",
+      ),
+      row("perf/cpu_memory_used_gb", "GB", "Memory in use on the machine, by all programs, or in the container."),
+      row(
+        "perf/mfu/{actor,critic,actor_infer}",
+        "share",
+        "Operations per second of the update of the actor and of the critic, and of the pass old_log_prob, as a share of " +
+          "those of a plain product of matrices, which is measured at the start. On the CPU with the embedded engine.",
+      ),
     ],
   },
   {
@@ -96,7 +128,12 @@ export const runMetrics: readonly MetricSection[] = [
     title: "Supervised fine-tuning",
     from: "train/supervised/sft.ts",
     rows: [
-      row("train/loss", "nats/token", "Mean cross-entropy of the target tokens.", "Rises, or does not fall."),
+      row(
+        "train/loss",
+        "nats/token",
+        "Mean cross-entropy of the target tokens; of a reward model, mean loss of a pair.",
+        "Rises, or does not fall.",
+      ),
       row("train/grad_norm", "", "Norm of the gradient before clipping.", "Jumps by orders of magnitude."),
       row("train/lr", "", "Learning rate of the step."),
       row("train/global_tokens", "tokens", "Tokens of the step."),
@@ -113,6 +150,20 @@ export const runMetrics: readonly MetricSection[] = [
         "Loss on the validation rows.",
         "Rises while train/loss falls: stop, or use more rows.",
       ),
+    ],
+  },
+  {
+    title: "Reward models",
+    from: "algos/losses/preference-loss.ts",
+    rows: [
+      row(
+        "{train,val}/accuracy",
+        "share",
+        "Pairs whose chosen side scores higher.",
+        "The validation stays near 0.5 while training rises: the pairs are memorised.",
+      ),
+      row("{train,val}/margin", "score", "Mean lead of the chosen side."),
+      row("{train,val}/{chosen_score,rejected_score}", "score", "Mean score of each side."),
     ],
   },
 ];

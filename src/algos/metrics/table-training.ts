@@ -68,7 +68,7 @@ export const trainingMetrics: readonly MetricSection[] = [
         "Prompts as long as data.max_prompt_length.",
         "More than a few percent: prompts may be cut.",
       ),
-      row("num_turns/{mean,max,min}", "turns", "Turns of a conversation; with several turns only."),
+      row("num_turns/{mean,max,min}", "turns", "Turns of a conversation, with the prompt: 2 for a single answer."),
       row(
         "tool_call_counts/{mean,max,min}",
         "calls",
@@ -149,7 +149,7 @@ export const trainingMetrics: readonly MetricSection[] = [
   },
   {
     title: "The training loop",
-    from: "train/rl/rl.ts",
+    from: "train/rl/learn.ts",
     rows: [
       row("training/global_step", "steps", "Number of the step, from 1."),
       row("training/epoch", "passes", "Pass over the training rows, from 0."),
@@ -161,6 +161,7 @@ export const trainingMetrics: readonly MetricSection[] = [
           "Rises without end: the policy falls apart.",
       ),
       row("actor/kl_coef", "", "Coefficient of actor/kl_loss."),
+      row("{actor,critic}/loss", "", "The whole loss of the update, all terms with their coefficients."),
       row(
         "{actor,critic}/grad_norm",
         "",

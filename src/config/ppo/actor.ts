@@ -64,7 +64,11 @@ export const actor = {
   ...aggregateFields,
   ...entropyFields,
   calculate_entropy: field(bool, false, "Measure the entropy in updates even where entropy_coeff is 0."),
-  calculate_sum_pi_squared: field(bool, false, "Measure what the optimal token baselines need."),
+  calculate_sum_pi_squared: field(
+    bool,
+    false,
+    "Measure the sums of squared probabilities: the optimal token baselines need them, and `variance_proxy/*` is made of them.",
+  ),
   ...klTermFields,
   grad_clip: field(number(0), 1.0, "Largest norm of the gradient; a longer one is scaled down to it."),
   recompute_old_log_prob: field(

@@ -77,6 +77,10 @@ const others: readonly Unused[] = [
     because: ({ actor_rollout_ref: all }) => (all.actor.use_kl_loss ? null : `\`${actor}.use_kl_loss\` is false`),
   },
   {
+    keys: ["trainer.console"],
+    because: ({ trainer }) => (trainer.logger.includes("console") ? null : "`trainer.logger` does not name console"),
+  },
+  {
     keys: ["algorithm.pf_ppo."],
     because: ({ algorithm }) => (algorithm.use_pf_ppo ? null : "`algorithm.use_pf_ppo` is false"),
   },

@@ -2,7 +2,7 @@
  * The keys of `trainer.` for `trainyard ppo`: how long, how often, where to and on what.
  *
  * Defaults are verl's, except `device` (cpu) and `logger` ([console]). `seed`, `threads`, `engine`,
- * `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
+ * `console`, `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
 import { bool, field, int, name, nullable, path } from "../../util/field.ts";
 import { sftSchema } from "../sft/schema.ts";
@@ -54,6 +54,7 @@ export const trainer = {
     "Response tokens of a step that rollouts.jsonl keeps, in whole groups; 0 for none.",
   ),
   logger: { ...sft.logger, doc: "Where metrics go: console, file, tensorboard, wandb, mlflow." },
+  console: sft.console,
   log_val_generations: field(int(0), 0, "Validation samples that go to the loggers as a table."),
   rollout_data_dir: field(nullable(path), null, "Folder for the responses of each step as jsonl; null for none."),
   validation_data_dir: field(nullable(path), null, "Folder for the responses of each validation as jsonl."),

@@ -139,9 +139,8 @@ const plans: readonly Plan[] = [
     section: "Speed and memory",
     title: "Memory",
     entries: [
-      [/^perf\/max_memory_allocated_gb$/, "device, allocated"],
-      [/^perf\/max_memory_reserved_gb$/, "device, reserved"],
-      [/^perf\/cpu_memory_used_gb$/, "host"],
+      [/^perf\/max_memory_allocated_gb$/, "the run, most so far"],
+      [/^perf\/cpu_memory_used_gb$/, "the machine, all programs"],
     ],
   },
 ];

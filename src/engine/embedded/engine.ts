@@ -8,12 +8,15 @@ import { Vectors } from "../../runtime/vectors.ts";
 import { Random } from "../../util/random.ts";
 import type { Engine, ModelSpec } from "../contract.ts";
 import { EmbeddedModel } from "./model.ts";
+import { measurePeak } from "./peak.ts";
 
 export class EmbeddedEngine implements Engine {
   readonly #runtime: Runtime;
+  readonly #isCpu: boolean;
 
   constructor(options: RuntimeOptions = {}) {
     this.#runtime = new Runtime(options);
+    this.#isCpu = (options.device ?? "cpu") === "cpu";
   }
 
   /** Load a Hugging Face folder. */
@@ -35,6 +38,11 @@ export class EmbeddedEngine implements Engine {
         });
     }
     return new EmbeddedModel({ runtime: this.#runtime, tokenizerFolder, config, specs, vectors, limits: sampler });
+  }
+
+  /** On other devices the time to copy a product's matrices would count too. */
+  async measurePeak(): Promise<number | null> {
+    return this.#isCpu ? await measurePeak(this.#runtime) : null;
   }
 
   async close(): Promise<void> {

@@ -10,6 +10,7 @@ import { groupFilter, samplingSettings } from "../../config/ppo/settings.ts";
 import { workerCount } from "../../config/ray/ray.ts";
 import { UserError } from "../../util/errors.ts";
 import { warn } from "../../util/log.ts";
+import type { Clock } from "../clock.ts";
 import type { RlContext } from "./context.ts";
 import { columnOf, type Episode, tokenCount } from "./episode.ts";
 import { type Group, inOrder, produce } from "./produce.ts";
@@ -20,8 +21,11 @@ const MANY_ROUNDS = 10;
 /** A group, with the round of its step that it was sampled in and the epoch of its prompt. */
 type RoundGroup = Group & { readonly round: number; readonly epoch: number };
 
-/** Groups of the loader's next prompts, `rollout.n` responses each: round after round, in the order of the prompts. */
-export async function* sampleRounds(context: RlContext, step: number): AsyncGenerator<RoundGroup> {
+/**
+ * Groups of the loader's next prompts, `rollout.n` responses each: round after round, in the order of the prompts. What a
+ * round waits for scores after its last response is the section `reward` of the clock.
+ */
+export async function* sampleRounds(context: RlContext, step: number, clock: Clock): AsyncGenerator<RoundGroup> {
   const { config, loader, prompts, progress, rollout, signal } = context;
   const most = groupFilter(config)?.maxRounds ?? 0;
   for (let round = 0; most === 0 || round < most; round++) {
@@ -33,6 +37,7 @@ export async function* sampleRounds(context: RlContext, step: number): AsyncGene
       version: step - 1,
       signal,
       say: (what: string) => progress.say(what),
+      onScored: (waited: number) => clock.move(waited, { from: "gen", to: "reward" }),
     };
     const batch = indices.map((index) => prompts.train[index]!);
     for (const group of await inOrder(produce(rollout, batch, options))) yield { ...group, round, epoch };

@@ -15,6 +15,8 @@ export type RlContext = {
   readonly loader: Loader;
   readonly progress: Progress;
   readonly totalSteps: number;
+  /** Floating-point operations per second of a plain product on the run's engine; null where it is not measured. */
+  readonly peak: number | null;
   /** Keep what an update without a finite gradient was computed from. */
   readonly saveSkipped: (step: number, skipped: SkippedUpdate) => Promise<void>;
   readonly signal: AbortSignal;

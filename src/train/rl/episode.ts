@@ -46,6 +46,10 @@ export const promptLength = ({ prompt }: Pick<Episode, "prompt">): number => pro
 export const tokenCount = ({ ledgers }: Pick<Episode, "ledgers">): number =>
   ledgers.reduce((sum, { ids }) => sum + ids.length, 0);
 
+/** Turns of the conversation as verl counts them: the prompt is one, and each message after it is another. */
+export const turnCount = ({ ledgers }: Pick<Episode, "ledgers">): number =>
+  1 + ledgers.reduce((sum, { turns }) => sum + turns.length, 0);
+
 /** The tokens that follow the prompt. */
 export const responseIds = ({ ledgers }: Pick<Episode, "ledgers">): Int32Array =>
   join(

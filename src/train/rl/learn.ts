@@ -4,6 +4,7 @@ import { totals } from "../../algos/advantages/token-rows.ts";
 import type { KlControl } from "../../algos/kl/control.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { dataMetrics } from "../../algos/metrics/data-metrics.ts";
+import { varianceProxies } from "../../algos/metrics/variance-proxy.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { criticSettings, rowSelection } from "../../config/ppo/settings.ts";
 import { Random } from "../../util/random.ts";
@@ -12,7 +13,7 @@ import type { OnSkipped } from "../skipped-updates.ts";
 import { prepareActor } from "./actor-update.ts";
 import { type Estimate, estimateAdvantages } from "./advantages.ts";
 import type { RlContext } from "./context.ts";
-import { type Episode, promptLength, responseLength } from "./episode.ts";
+import { type Episode, promptLength, responseLength, turnCount } from "./episode.ts";
 import { type Measurements, measure } from "./measure.ts";
 import type { RolloutLog } from "./rollout-log.ts";
 import { selectRows, type TrainBatch, withColumns } from "./train-batch.ts";
@@ -67,12 +68,30 @@ export async function learn(
     const updated = await clock.time("update_actor", () =>
       update(context, "actor", batch, { model: actor, step, prepare, onSkipped }),
     );
-    Object.assign(metrics, updated.metrics);
+    Object.assign(metrics, updated.metrics, klCoefficient(config));
     hasSkipped ||= updated.hasSkipped;
   }
+  Object.assign(metrics, gradientVariance(measured, estimate, metrics["actor/grad_norm"]));
   const { advantages } = estimate;
   const log = { logged: measured.logged, advantages, entropy: measured.entropy };
   return { metrics, klControl: estimate.klControl, hasSkipped, log };
+}
+
+/** `actor/kl_coef`, where the loss has a KL. */
+function klCoefficient({ actor_rollout_ref: { actor } }: PpoConfig): Record<string, number> {
+  return actor.use_kl_loss ? { "actor/kl_coef": actor.kl_loss_coef } : {};
+}
+
+/** `variance_proxy/*`, where the sums of squared probabilities are measured; `gradNorm` is that of the actor's update. */
+function gradientVariance(
+  { oldLogprobs, sumPiSquared }: Measurements,
+  { mask, advantages, rolloutWeights }: Estimate,
+  gradNorm: number | undefined,
+): Record<string, number> {
+  if (sumPiSquared === null) return {};
+  const batch = { mask, oldLogprobs, sumPiSquared, advantages, ...(rolloutWeights && { weights: rolloutWeights }) };
+  const hasNorm = gradNorm !== undefined && Number.isFinite(gradNorm); // a skipped update has none
+  return { ...varianceProxies(batch, hasNorm ? gradNorm : null) };
 }
 
 type Known = { readonly measured: Measurements; readonly estimate: Estimate; readonly step: number };
@@ -107,6 +126,7 @@ function batchMetrics(
       returns: scored(returns),
       promptLengths: scored(episodes).map(promptLength),
       responseLengths: scored(episodes).map(responseLength),
+      turns: scored(episodes).map(turnCount),
       ...(values && { values: scored(values) }),
     },
     { maxPromptLength, maxResponseLength },

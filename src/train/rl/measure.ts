@@ -4,11 +4,13 @@
  *
  * The sampler is the trainer: where it draws from the whole distribution with the trainer's weights, its log-probs are the
  * old ones and no pass computes them again. A few episodes of each step are computed again to check that, and the
- * difference is logged.
+ * difference is logged: `training/rollout_probs_diff_*` and `rollout_corr/*`. Both compare the sampler's log-probs with
+ * log-probs that the trainer computed, never with themselves.
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { Rows } from "../../algos/batch.ts";
 import type { Correction } from "../../algos/correction/config.ts";
+import { correctionMetrics } from "../../algos/correction/correct.ts";
 import { samplerAgreement } from "../../algos/metrics/sampler-agreement.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings, microBatching, samplingSettings } from "../../config/ppo/settings.ts";
@@ -75,7 +77,7 @@ type Measured = {
   readonly logprobs: Rows;
   /** Of the actor only. */
   readonly entropy: Rows | null;
-  /** Where the estimator needs it. */
+  /** Where the config asks for it. */
   readonly sumPiSquared: Rows | null;
   readonly metrics: Record<string, number>;
 };
@@ -130,7 +132,11 @@ async function checkSampler(
   });
   const agreement = samplerAgreement({ rolloutLogprobs, oldLogprobs: known.logprobs, mask: seen });
   checkAgreement(context, agreement);
-  return { metrics: { ...known.metrics, ...agreement }, entropy };
+  const hasTokens = agreement["training/rollout_probs_diff_valid"] === 1;
+  const offPolicy = hasTokens
+    ? correctionMetrics({ trainingLogprobs: known.logprobs, rolloutLogprobs, mask: seen })
+    : {};
+  return { metrics: { ...known.metrics, ...agreement, ...offPolicy }, entropy };
 }
 
 /** A larger difference of a token's probability cannot come from single precision: most are below 1e-5. */
@@ -165,5 +171,6 @@ export function isSamplerTrusted(config: PpoConfig, rollout: Pick<RlContext["rol
   return rollout.isActor && isUncut(config) && !asks;
 }
 
-const needsSums = ({ algorithm }: PpoConfig): boolean =>
-  findAdvantage(algorithm.adv_estimator).needs.includes("sumPiSquared");
+/** The estimator needs the sums, or the user wants the metrics that are made of them. */
+const needsSums = ({ algorithm, actor_rollout_ref: { actor } }: PpoConfig): boolean =>
+  actor.calculate_sum_pi_squared || findAdvantage(algorithm.adv_estimator).needs.includes("sumPiSquared");

@@ -24,6 +24,8 @@ export type ProduceOptions = {
   readonly signal: AbortSignal;
   /** Called with what is going on: sampling, then waiting for rewards. */
   readonly say: (what: string) => void;
+  /** Called once, with the seconds between the end of the last response and the last score. */
+  readonly onScored?: (waited: number) => void;
 };
 
 /** The scored responses to one prompt, in the order of their places. */
@@ -42,6 +44,7 @@ export async function* produce(
     answer(client, prompt, { ...options, index, seed: random.bits(), counts }),
   );
   yield* asTheyFinish(groups);
+  options.onScored?.(counts.waited());
 }
 
 /** All groups, in the order of their prompts. */
@@ -84,6 +87,7 @@ class Counts {
   readonly #say: (what: string) => void;
   #ended = 0;
   #scored = 0;
+  #lastEnd = 0;
 
   constructor(total: number, say: (what: string) => void) {
     this.#total = total;
@@ -93,8 +97,14 @@ class Counts {
   /** One more response has ended; true for the last one. */
   addEnded(): boolean {
     this.#ended++;
+    this.#lastEnd = performance.now();
     this.#report();
     return this.#ended === this.#total;
+  }
+
+  /** Seconds since the last response ended. */
+  waited(): number {
+    return this.#ended === 0 ? 0 : (performance.now() - this.#lastEnd) / 1000;
   }
 
   addScored(): void {

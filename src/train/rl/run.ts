@@ -52,7 +52,7 @@ function retentionOf({ critic: { enable: hasCritic }, trainer }: PpoConfig): Ret
   return { keep: Math.max(actor, critic), keepOf: { actor, critic } };
 }
 
-type Opened = AsyncDisposable & Pick<RlContext, "roles" | "rollout"> & { readonly state: RlState };
+type Opened = AsyncDisposable & Pick<RlContext, "roles" | "rollout" | "peak"> & { readonly state: RlState };
 
 type Opening = {
   readonly prompts: Prompts;
@@ -72,10 +72,11 @@ async function open(
   const roles = await openRoles(config, prompts, { engine, start }, context);
   const { tokenizer } = prompts;
   const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
-  return { state, roles, rollout, [Symbol.asyncDispose]: () => rollout[Symbol.asyncDispose]() };
+  const peak = (await engine.measurePeak?.()) ?? null;
+  return { state, roles, rollout, peak, [Symbol.asyncDispose]: () => rollout[Symbol.asyncDispose]() };
 }
 
-type Training = Pick<RlContext, "prompts" | "loader" | "roles" | "rollout"> & { readonly state: RlState };
+type Training = Pick<RlContext, "prompts" | "loader" | "roles" | "rollout" | "peak"> & { readonly state: RlState };
 
 async function train(config: PpoConfig, { state, ...parts }: Training, run: TrainingRun): Promise<void> {
   const { progress, totalSteps, signal, folder } = run;

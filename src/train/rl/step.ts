@@ -12,6 +12,7 @@ import { collect, greedyScores, sampleRounds } from "./collect.ts";
 import type { RlContext } from "./context.ts";
 import { type Episode, promptLength, responseLength } from "./episode.ts";
 import { type Learnt, learn } from "./learn.ts";
+import { mfuMetrics } from "./mfu.ts";
 import type { RlState } from "./state.ts";
 import { samplesOf } from "./validate.ts";
 
@@ -26,7 +27,9 @@ export async function takeStep(
   const { config, rollout, roles, progress } = context;
   const clock = new Clock();
 
-  const { episodes, metrics } = await clock.time("gen", () => collect(context, step, sampleRounds(context, step)));
+  const { episodes, metrics } = await clock.time("gen", () =>
+    collect(context, step, sampleRounds(context, step, clock)),
+  );
   const hasBaselines = findAdvantage(config.algorithm.adv_estimator).needs.includes("baselines");
   const baselines = hasBaselines ? await clock.time("gen_max", () => greedyScores(context, episodes, step)) : null;
   const onSkipped = keepFirst(context, step, skippedInARow);
@@ -66,5 +69,6 @@ function stepMetrics(
     "training/global_step": step,
     ...timingMetrics(seconds, { promptTokens, responseTokens }),
     ...throughputMetrics({ tokens: promptTokens + responseTokens, stepSeconds: seconds.step, workers }),
+    ...mfuMetrics(context, episodes, seconds),
   };
 }

@@ -10,7 +10,7 @@ import { Clock } from "../clock.ts";
 import type { TrainingRun } from "../with-run.ts";
 import { type Best, betterBest } from "./best.ts";
 import type { RlContext } from "./context.ts";
-import type { Episode } from "./episode.ts";
+import { type Episode, turnCount } from "./episode.ts";
 import { inOrder, produce } from "./produce.ts";
 import type { Prompt } from "./prompts.ts";
 import { rolloutGroups, rowsToLog } from "./rollout-log.ts";
@@ -89,6 +89,7 @@ function metricsOf(episodes: readonly Episode[]): Record<string, number> {
   const metrics = validationMetrics({
     dataSources: episodes.map(({ prompt }) => prompt.row.dataSource),
     uids: episodes.map(({ group }) => group),
+    turns: episodes.map(turnCount),
     infos: { reward: episodes.map(({ score }) => score!.score), ...Object.fromEntries(infos) },
   });
   return { ...metrics };
