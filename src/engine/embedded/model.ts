@@ -27,6 +27,7 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { checkSampling } from "../device-sampling.ts";
 import { exclusive } from "../exclusive.ts";
 import { idleStats } from "../idle-stats.ts";
 import { openSamplingTokenizer } from "../sampling-tokenizer.ts";
@@ -220,6 +221,7 @@ export class EmbeddedModel implements Model {
 
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
+    checkSampling(config, runtime.device, limits.maxLength);
     const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
     const cacheBytes = cacheBytesFor(config, limits);
     const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });
