@@ -1,6 +1,7 @@
 /** What a checkpoint of `trainyard ppo` holds, what a resumed run reads of it, and when it is written. */
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { main } from "../src/cli/main.ts";
 import { Yard } from "./rl-yard.ts";
 import { checksums } from "./sandbox.ts";
 
@@ -94,6 +95,21 @@ describe("load_contents", () => {
       /global_step_2.actor has no optimizer state: the moments of the actor's optimizer start at zero again/,
     );
   });
+});
+
+test("a step is saved because the machine is taken away soon, where checkpoints are on", async () => {
+  const ends = { SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP: `${Date.now() / 1000 + 300}` };
+  const stepsOf = async (run: string, env: Record<string, string>, ...more: readonly string[]) => {
+    const args = yard.args(run, [...keys, longer, ...more]);
+    expect(await main(args, { HF_HUB_OFFLINE: "1", ...env })).toBe(0);
+    return (await readdir(yard.path(run))).filter((name) => name.startsWith("global_step_")).sort();
+  };
+  const [seldom, early] = ["trainer.save_freq=100", "trainer.esi_redundant_time=600"];
+  const all = ["global_step_1", "global_step_2", "global_step_3"];
+  expect(await stepsOf("ends", ends, seldom, early)).toEqual(all);
+  expect(await stepsOf("ends-later", ends, seldom)).toEqual(["global_step_3"]);
+  expect(await stepsOf("ends-never", {}, seldom, early)).toEqual(["global_step_3"]);
+  expect(await stepsOf("ends-unsaved", ends, "trainer.save_freq=-1", early)).toEqual([]);
 });
 
 test("async_save=true ends with every byte of a run that waits for its checkpoints", async () => {

@@ -240,14 +240,7 @@ const running: Readonly<Record<string, Inert>> = {
   ...without("one round of sampling is under way at a time", ["algorithm"], {
     "filter_groups.max_inflight_gen_batches": [1],
   }),
-  ...without(
-    "checkpoints stay where they are, and a stopped machine costs at most the steps since the last",
-    ["trainer"],
-    {
-      del_local_ckpt_after_load: off,
-      esi_redundant_time: off,
-    },
-  ),
+  ...without("checkpoints stay where they are", ["trainer"], { del_local_ckpt_after_load: off }),
   ...without("there is no Ray, no Hydra and no profiler here; the run folder is `trainer.default_local_dir`", [""], {
     "trainer.ray_wait_register_center_timeout": [],
     "trainer.profile_steps": off,

@@ -4,7 +4,7 @@
  * Defaults are verl's, except `device` (cpu) and `logger` ([console]). `seed`, `threads`, `engine`,
  * `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
-import { bool, field, int, name, nullable, path } from "../../util/field.ts";
+import { bool, field, int, name, nullable, number, path } from "../../util/field.ts";
 import { sftSchema } from "../sft/schema.ts";
 import { everySteps } from "./values.ts";
 
@@ -26,6 +26,11 @@ export const trainer = {
   resume_from_path: sft.resume_from_path,
   max_actor_ckpt_to_keep: field(nullable(int(1)), null, "Delete older checkpoints beyond this many; null keeps all."),
   max_critic_ckpt_to_keep: field(nullable(int(1)), null, "The same for the critic's part of them."),
+  esi_redundant_time: field(
+    number(0),
+    0,
+    "Seconds to spare when a checkpoint is saved because the machine is taken away, see resuming.md.",
+  ),
   max_skipped_updates: field(
     int(0),
     10,

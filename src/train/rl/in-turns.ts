@@ -8,6 +8,7 @@ import { info } from "../../util/log.ts";
 import { checkSkipped } from "../skipped-updates.ts";
 import type { TrainingRun } from "../with-run.ts";
 import type { RlContext } from "./context.ts";
+import type { MachineExpiry } from "./machine-expiry.ts";
 import { unlessStopped } from "./produce.ts";
 import { rolloutGroups } from "./rollout-log.ts";
 import { openSaver } from "./saver.ts";
@@ -15,8 +16,10 @@ import type { RlState } from "./state.ts";
 import { takeStep } from "./step.ts";
 import { validate } from "./validate.ts";
 
+type Start = { readonly initial: RlState; readonly expiry: MachineExpiry };
+
 /** Take all steps of a run. */
-export async function trainInTurns(context: RlContext, run: TrainingRun, initial: RlState): Promise<void> {
+export async function trainInTurns(context: RlContext, run: TrainingRun, { initial, expiry }: Start): Promise<void> {
   const { config, prompts, loader, progress, signal } = context;
   const { trainer } = config;
   const isDue = (step: number, every: number) => every > 0 && (step === run.totalSteps || step % every === 0);
@@ -24,6 +27,7 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
   await using saver = openSaver(context, run);
   let state = initial;
   let savedStep = run.firstStep - 1;
+  let longestStep = 0;
 
   if (run.start === null && trainer.val_before_train && canValidate) {
     const { metrics, best } = await validate(context, run, { step: 0, best: state.best, signal });
@@ -32,6 +36,7 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
   }
   for (let step = run.firstStep; step <= run.totalSteps; step++) {
     progress.begin(step);
+    const began = performance.now();
     const taken = await unlessStopped(signal, takeStep(context, step, state));
     if (taken === null) {
       // Sampling was cut short, so nothing has been learnt since the step before.
@@ -55,7 +60,10 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
       await run.folder.logRollouts(step, "train", rolloutGroups(taken.episodes, taken.log, prompts));
     await run.log(step, metrics);
 
-    if (signal.aborted || isDue(step, trainer.save_freq)) {
+    longestStep = Math.max(longestStep, (performance.now() - began) / 1000);
+    const isExpiring = trainer.save_freq > 0 && expiry(longestStep);
+    if (isExpiring) info(`Step ${step} is saved: the machine is taken away soon.`);
+    if (signal.aborted || isExpiring || isDue(step, trainer.save_freq)) {
       await saver.save(step, state);
       savedStep = step;
     }
