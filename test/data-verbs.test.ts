@@ -386,6 +386,12 @@ describe("validate", () => {
       code: 2,
     },
     {
+      what: "rows for an agent loop that does not exist here",
+      rows: [rl("a", "1", { agent_name: "single_turn_agent" }), rl("b", "1", { agent_name: "tool_agent" })],
+      finds: [/^error: 1 of 2 rows \(2\): column `agent_name`: there is no agent loop "tool_agent" here/m],
+      code: 2,
+    },
+    {
       what: "the same prompt twice",
       rows: [rl("a", "1"), rl("b", "1"), rl("a", "2")],
       finds: [/^warning: 1 of 3 rows \(3\): the prompt is that of row 1 again/m],

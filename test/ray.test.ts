@@ -5,7 +5,7 @@
  * The engine of two workers starts a cluster of its own; the one of one worker joins it.
  */
 import { randomBytes } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -33,17 +33,42 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray)", { timeout: 18
   const engines: Record<string, () => RayEngine> = { "one worker": () => one, "two workers": () => two };
 
   beforeAll(async () => {
+    process.env.NCCL_DEBUG = "INFO"; // a variable that has another default
     temporary = await mkdtemp(join(tmpdir(), "ray-"));
     two = new RayEngine({ python, workersPerNode: 2, init: { num_cpus: 3 }, collectiveMs: 30_000 });
     const { address } = await two.group();
+    process.env.NCCL_DEBUG = "VERSION"; // and another one than the cluster was started with
     one = new RayEngine({ python, address, collectiveMs: 30_000 });
     await one.group();
   });
   afterAll(async () => {
+    delete process.env.NCCL_DEBUG;
     await one?.close();
     await two?.close();
     await rm(temporary, { recursive: true, force: true });
   });
+
+  test.skipIf(process.platform !== "linux")(
+    "workers have verl's variables, and the shell's value where it sets one, in a new cluster and in a joined one",
+    async () => {
+      for (const [engine, level] of [
+        [two, "INFO"],
+        [one, "VERSION"],
+      ] as const)
+        for (const { pid } of (await engine.group()).workers) {
+          const variables = (await readFile(`/proc/${pid}/environ`, "utf8")).split("\0");
+          const defaults = [
+            "TOKENIZERS_PARALLELISM=true",
+            "VLLM_LOGGING_LEVEL=WARN",
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=true",
+            "CUDA_DEVICE_MAX_CONNECTIONS=1",
+            "VLLM_DISABLE_COMPILE_CACHE=1",
+            "NCCL_CUMEM_ENABLE=0",
+          ];
+          expect(variables).toEqual(expect.arrayContaining([`NCCL_DEBUG=${level}`, ...defaults]));
+        }
+    },
+  );
 
   describe.each(Object.keys(engines))("on %s", (name) => {
     engineLaws(

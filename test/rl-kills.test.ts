@@ -57,6 +57,21 @@ test("by kill -9, ten times in a row", { timeout: 300_000 }, async () => {
   expect([whole.lines.length, whole.rollouts.length, Object.keys(whole.best).length > 2]).toEqual([26, 38, true]);
 });
 
+test("by kill -9, with checkpoints that are written in the background", { timeout: 300_000 }, async () => {
+  const background = [...keys, `${actor}.checkpoint.async_save=true`];
+  const killed = await killAgainAndAgain(yard, "background", {
+    keys: background,
+    service,
+    seed: 5,
+    moments: ["saving", "updating", "sampling", "saving", "pruning", "logging", "saving"],
+  });
+  for (const { moment, ended, said } of killed)
+    expect([moment, ended, said]).toEqual([moment, "SIGKILL", expect.not.stringMatching(/bug|Error/)]);
+  expect(await ppo("background", `${actor}.checkpoint.async_save=true`)).toMatchObject({ code: 0 });
+  expect(await yard.outcome("background")).toEqual(await yard.outcome("whole"));
+  expect((await readdir(yard.path("background"))).sort()).toEqual((await readdir(yard.path("whole"))).sort());
+});
+
 test("by Ctrl-C, which saves and exits 130", { timeout: 300_000 }, async () => {
   const seldom = "trainer.save_freq=24";
   const child = yard.startSft("interrupted", ...keys, seldom);

@@ -238,6 +238,24 @@ describe("a mistake is one message and exit code 2", () => {
       isLate: true,
       says: /`trainer\.best_metric` is val-core\/evens\/.*does not measure\. Nearest: `val-core\/even\/acc\/mean@1`/,
     },
+    "rows for an agent loop that does not exist here": {
+      keys: async () => {
+        const rows = Array.from({ length: 8 }, (_, i) => ({
+          ...prompt(i),
+          agent_name: i < 5 ? "single_turn_agent" : "tool_agent",
+        }));
+        return [...reward, `data.train_files=${await yard.writeLines("agents.jsonl", rows)}`];
+      },
+      says: /agents\.jsonl, line 6, column `agent_name`: there is no agent loop "tool_agent" here\. .*Remove the column/,
+    },
+    "capped attention, which webgpu cannot sample from": {
+      keys: async () => {
+        const capped = { ...charConfig, model_type: "gemma2", architectures: ["Gemma2ForCausalLM"] };
+        await yard.makeModel("capped", capped);
+        return [...reward, model("capped"), "trainer.device=webgpu"];
+      },
+      says: /This gemma2 model caps its attention scores at 50 .*Sample on another device \(`trainer\.device=cpu`\)/,
+    },
     "a model that is not there": { keys: () => [...reward, model("nowhere")], says: /nowhere/ },
     "a file where the run folder should be": {
       keys: () => [...reward, `trainer.default_local_dir=${yard.train}`],

@@ -19,13 +19,14 @@ _QUIET = {"log_to_driver": False, "logging_level": "error", "configure_logging":
 
 
 def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seconds: float) -> None:
-    """Start a cluster on this machine; everything in it inherits this process's environment."""
+    """Start a cluster on this machine. Everything in it inherits this process's environment; `env` has defaults."""
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # training is the main work of this machine; Ray's default is 15
     for name, value in _timeouts(seconds).items():
         os.environ.setdefault(name, str(value))
-    os.environ.update(env)
+    for name, value in env.items():
+        os.environ.setdefault(name, value)  # the shell wins
     os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(_PACKAGE), os.environ.get("PYTHONPATH", "")])
     import ray
 
@@ -43,14 +44,17 @@ def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seco
 
 
 def join(address: str, init: dict[str, Any], env: dict[str, str]) -> None:
-    """Become a driver of the cluster at an address; this package is sent to its workers."""
+    """Become a driver of the cluster at an address; this package is sent to its workers.
+
+    The variables of `env` are sent too, with the values of this process's shell where it sets them.
+    """
     if "RAY_AUTH_TOKEN" in os.environ:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     given = init.get("runtime_env", {})
     of_job = _variables_of_job()  # Ray does not allow setting these again
-    ours = {name: value for name, value in env.items() if name not in of_job}
+    ours = {name: os.environ.get(name, value) for name, value in env.items() if name not in of_job}
     environment = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
     environment["py_modules"] = [*given.get("py_modules", []), _PACKAGE]
     ray.init(address, **{**_QUIET, **init, "runtime_env": environment})

@@ -22,7 +22,7 @@ describe("a row of verl's schema", () => {
     ability: "math",
     reward_model: { style: "rule", ground_truth: "5" },
     extra_info: { index: 100, split: "train", tools_kwargs: { calc: { create_kwargs: { a: null } } } },
-    agent_name: "tool_agent",
+    agent_name: "single_turn_agent",
     difficulty: 3,
   };
 
@@ -30,7 +30,7 @@ describe("a row of verl's schema", () => {
     const row = rlRow(rowOf(values));
     expect(row).toMatchObject({ prompt: values.prompt, dataSource: "openai/gsm8k", ability: "math", index: 100 });
     expect(row.toolsKwargs).toEqual({ calc: { create_kwargs: { a: null } } });
-    expect(row.agentName).toBe("tool_agent");
+    expect(row.agentName).toBe("single_turn_agent");
     expect(row.source.values).toEqual(values);
     expect(row.interactionKwargs).toEqual({});
   });
@@ -70,6 +70,10 @@ describe("a row of verl's schema", () => {
     [
       { prompt: "x", images: ["a.png"] },
       "column `images`: expected no images or videos (text only), found a list of 1",
+    ],
+    [
+      { prompt: "x", agent_name: "tool_agent" },
+      'train.jsonl, line 7, column `agent_name`: there is no agent loop "tool_agent" here.',
     ],
   ])("that does not fit names file, row and column: %j", (wrong, message) => {
     expect(() => rlRow(rowOf(wrong))).toThrow(UserError);

@@ -4,7 +4,7 @@
  * Rows are checked, chosen (`max_samples`), turned to tokens once, and filtered by templated length
  * (`filter_overlong_prompts`), in that order; verl 0.7 turns them to tokens each time they are sampled from.
  * Departures: a plain text is a prompt too, and an unfiltered overlong prompt obeys `data.truncation` instead of
- * breaking the batch.
+ * breaking the batch. Rows for an agent loop other than `single_turn_agent` are refused: there are no agents here.
  */
 import { z } from "zod";
 import type { Message } from "../text/chat-template.ts";
@@ -116,6 +116,8 @@ export function rlRow(row: Row, { promptKey = "prompt", rewardFnKey = "data_sour
   }
   const prompt = promptOf(row, promptKey, columnOf(row, promptKey, "data.prompt_key"));
   const extraInfo = column("extra_info", ExtraInfo) ?? {};
+  const agentName = column("agent_name", OptionalText) ?? null;
+  checkAgent(row, agentName);
   return {
     prompt: prompt.messages,
     promptText: prompt.text,
@@ -126,9 +128,22 @@ export function rlRow(row: Row, { promptKey = "prompt", rewardFnKey = "data_sour
     index: extraInfo.index ?? 0,
     toolsKwargs: keywords(row, extraInfo.tools_kwargs),
     interactionKwargs: keywords(row, extraInfo.interaction_kwargs),
-    agentName: column("agent_name", OptionalText) ?? null,
+    agentName,
     source: row,
   };
+}
+
+/** The agent loops that a row may name: one response to its prompt. */
+const agentLoops: readonly string[] = ["single_turn_agent"];
+
+/** A row for another agent loop would train on single responses, which is not what it was made for. */
+function checkAgent(row: Row, name: string | null): void {
+  if (name === null || agentLoops.includes(name)) return;
+  throw new UserError(
+    `${placeOf(row)}, column \`agent_name\`: there is no agent loop ${JSON.stringify(name)} here. ` +
+      `The only one is ${agentLoops.join(", ")}: one response to each prompt, without tools. ` +
+      "Remove the column to train like this, or use a dataset without agents.",
+  );
 }
 
 /** Leave out prompts whose templated length is over `maxPromptLength`, and those the chat template refuses. */

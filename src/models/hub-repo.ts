@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { ListFileEntry } from "@huggingface/hub";
 import { UserError } from "../util/errors.ts";
 import { writeFileAtomic } from "../util/files.ts";
+import { warn } from "../util/log.ts";
 import { fetchBlob, linkBlob, reasonOf } from "./hub-download.ts";
 
 /** How far a download is: bytes of all its files, including those that were cached before. */
@@ -42,6 +43,11 @@ export function openRepo(kind: RepoKind, name: string, { env, signal }: ResolveO
   const match = /^([\w-][\w.-]*\/[\w-][\w.-]*)(?:@([\w][\w./-]*))?$/.exec(name);
   if (match?.[1] === undefined || name.includes("..")) return null;
   const [id, revision] = [match[1], match[2] ?? "main"];
+  if (env.VERL_USE_MODELSCOPE?.toLowerCase() === "true")
+    warn(
+      `VERL_USE_MODELSCOPE has no effect: ${id} comes from the Hugging Face hub, or from the mirror that HF_ENDPOINT names. ` +
+        "To use ModelScope's copy, download it with its own program and give the folder.",
+    );
   const endpoint = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
   const page = kind === "model" ? `${endpoint}/${id}` : `${endpoint}/datasets/${id}`;
   const folder = join(cacheFolder(env), `${kind}s--${id.replace("/", "--")}`);

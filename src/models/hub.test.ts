@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { UserError } from "../util/errors.ts";
+import { mirrorTo } from "../util/log.ts";
 import { type DownloadProgress, resolveModel } from "./hub.ts";
 
 const id = "someone/tiny";
@@ -148,6 +149,21 @@ afterEach(async () => {
 const repoFolder = () => join(home, "hub/models--someone--tiny");
 const isFull = (folder: string) => readFileSync(join(folder, "model.safetensors")).equals(weights);
 const partsLeft = () => readdirSync(join(repoFolder(), "blobs")).filter((name) => name.endsWith(".incomplete"));
+
+test("VERL_USE_MODELSCOPE is named where a model comes from the hub, and nowhere else", async () => {
+  const lines: string[] = [];
+  const stop = mirrorTo((line) => lines.push(line));
+  try {
+    const asked = { ...env, VERL_USE_MODELSCOPE: "True" };
+    const folder = await resolveModel(id, { env: asked });
+    expect(lines.filter((line) => /VERL_USE_MODELSCOPE has no effect.*HF_ENDPOINT/.test(line))).toHaveLength(1);
+    await resolveModel(folder, { env: asked });
+    await resolveModel(id, { env: { ...env, VERL_USE_MODELSCOPE: "False" } });
+    expect(lines.filter((line) => line.includes("MODELSCOPE"))).toHaveLength(1);
+  } finally {
+    stop();
+  }
+});
 
 describe("a folder", () => {
   test("is returned as it is, with ~ for the home folder", async () => {

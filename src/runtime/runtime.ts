@@ -36,6 +36,7 @@ export type RunOptions = {
 type Pending = { resolve(value: unknown): void; reject(error: Error): void };
 
 export class Runtime {
+  readonly device: Device;
   readonly #worker: Worker;
   readonly #pending = new Map<number, Pending>();
   #next = 0;
@@ -44,8 +45,9 @@ export class Runtime {
   readonly #isClosing = new Int32Array(new SharedArrayBuffer(4));
 
   constructor(options: RuntimeOptions = {}) {
+    this.device = options.device ?? "cpu";
     const settings: ThreadSettings = {
-      device: options.device ?? "cpu",
+      device: this.device,
       threads: options.threads || availableParallelism(),
       copyMode: options.copyMode ?? "zero-copy",
       isClosing: this.#isClosing,

@@ -1,5 +1,6 @@
 /** A model to sample from in this process: its folder, its tokenizer and, when it is first needed, the model itself. */
 import type { Engine, ModelSpec } from "../engine/contract.ts";
+import { checkSampling } from "../engine/device-sampling.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import type { SamplerLimits } from "../rollout/request.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
@@ -30,6 +31,7 @@ export async function findModel(options: LocalOptions, context: TrainContext): P
   const { path, tokenizerPath = null } = options;
   const folder = await fetchModel(path, context);
   const config = await readConfig(folder);
+  checkSampling(config, options.device, options.limits?.maxLength);
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
   return { folder, config, tokenizer, sampler: lazily(embedded({ folder, tokenizerFolder: tokenizer.dir }, options)) };
 }

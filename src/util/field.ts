@@ -184,6 +184,12 @@ export function choice<const T extends string>(...options: readonly [T, ...T[]])
   return { schema: z.enum(options), expects: listed.length === 0 ? last : `${listed.join(", ")} or ${last}` };
 }
 
+/** Any number of a few texts, as a list. */
+export function someOf<const T extends string>(...options: readonly [T, ...T[]]): Type<readonly T[]> {
+  const listed = options.map((option) => `\`${option}\``).join(", ");
+  return { schema: z.array(z.enum(options)), expects: `a list of some of ${listed}` };
+}
+
 /** The type, or null. */
 export function nullable<Out, In>(type: Type<Out, In>): Type<Out | null, In | null> {
   return { ...type, schema: type.schema.nullable(), expects: `${type.expects}, or null` };

@@ -11,6 +11,7 @@ import { klTermFields } from "../../algos/losses/kl-term.ts";
 import { policyLossFields, policyLossNames } from "../../algos/losses/policy/registry.ts";
 import { bool, field, int, mandatory, nameOf, nullable, number, path, text } from "../../util/field.ts";
 import { optim } from "../optim.ts";
+import { checkpointOf } from "./checkpoint.ts";
 
 export const model = {
   path: field(path, mandatory, "Hugging Face folder or hub id of the model to train."),
@@ -77,6 +78,7 @@ export const actor = {
     "Compute log-probs again before an update even where the sampler's equal the trainer's.",
   ),
   optim: optimOf(1e-6),
+  checkpoint: checkpointOf("actor_rollout_ref.actor"),
 };
 
 /** Passes that only compute log-probs. */

@@ -8,6 +8,7 @@ import { aggregateFields } from "../../algos/losses/aggregate.ts";
 import { valueLossFields } from "../../algos/losses/value-loss.ts";
 import { bool, field, int, nullable, number, path } from "../../util/field.ts";
 import { optimOf } from "./actor.ts";
+import { checkpointOf } from "./checkpoint.ts";
 
 const actor = "actor_rollout_ref.actor";
 
@@ -66,4 +67,5 @@ export const critic = {
   loss_scale_factor: { ...aggregateFields.loss_scale_factor, default: `\${${actor}.loss_scale_factor}` as const },
   grad_clip: field(number(0), 1.0, "Largest norm of the gradient; a longer one is scaled down to it."),
   optim: optimOf(1e-5),
+  checkpoint: checkpointOf("critic"),
 };

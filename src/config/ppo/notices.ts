@@ -13,6 +13,8 @@ const actor = "actor_rollout_ref.actor";
 const rollout = "actor_rollout_ref.rollout";
 const ref = "actor_rollout_ref.ref";
 
+const asyncSaveKeys = [`${actor}.checkpoint.async_save`, "critic.checkpoint.async_save"];
+
 const passes: readonly Unused[] = [
   pass(`${actor}.ppo_micro_batch_size`, `${actor}.ppo_max_token_len_per_gpu`, ({ actor_rollout_ref: all }) => [
     all.actor.use_dynamic_bsz,
@@ -56,6 +58,13 @@ function pass(rowKey: string, tokenKey: string, read: (config: PpoConfig) => [bo
 
 const others: readonly Unused[] = [
   { keys: offloadKeys, because: whyNotOffloaded },
+  {
+    keys: asyncSaveKeys,
+    because: ({ trainer, actor_rollout_ref: all, critic }) =>
+      trainer.engine === "ray" && (all.actor.checkpoint.async_save || critic.checkpoint.async_save)
+        ? "workers of `trainer.engine`=ray save before the next step begins"
+        : null,
+  },
   {
     keys: ["critic."],
     because: ({ critic, algorithm }) =>

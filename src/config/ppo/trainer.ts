@@ -4,7 +4,7 @@
  * Defaults are verl's, except `device` (cpu) and `logger` ([console]). `seed`, `threads`, `engine`,
  * `console`, `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
-import { bool, field, int, name, nullable, path } from "../../util/field.ts";
+import { bool, field, int, name, nullable, number, path } from "../../util/field.ts";
 import { sftSchema } from "../sft/schema.ts";
 import { everySteps } from "./values.ts";
 
@@ -37,6 +37,11 @@ export const trainer = {
     nullable(int(1)),
     null,
     "The same for the critic. A checkpoint without one of its models cannot be resumed from; one without both is deleted.",
+  ),
+  esi_redundant_time: field(
+    number(0),
+    0,
+    "Seconds to spare when a checkpoint is saved because the machine is taken away, see resuming.md.",
   ),
   max_skipped_updates: field(
     int(0),

@@ -2,7 +2,7 @@
  * Laws of a model on the embedded engine, on small models with random weights: how a batch is cut, padded, queued,
  * stopped or saved never changes the results. test/parity.test.ts checks that the numbers are right.
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -416,6 +416,25 @@ describe.each(folders)("%s", (folder) => {
     expect(copyOf(again, "weights")).toEqual(copyOf(model, "weights"));
     const ask = (of: EmbeddedModel) => of.forward(rows, ["logprobs"], { micro: together });
     expect(await ask(again)).toEqual(await ask(model));
+  });
+
+  test("a save that nobody waits for has the weights of its call; passes go on meanwhile, and an update waits", async () => {
+    const [model, other] = [await open(folder), await open(folder)];
+    await steps(model, 1);
+    await steps(other, 1);
+    const [early, late] = [join(temporary, `early ${folder}`), join(temporary, `late ${folder}`)];
+    await other.save(late);
+    await other.saveOptimizer(join(late, "optimizer"));
+    const order: string[] = [];
+    const writing = [model.save(early), model.saveOptimizer(join(early, "optimizer"))].map((write) =>
+      write.then(() => order.push("written")),
+    );
+    await model.forward(rows.slice(0, 1), ["logprobs"], { micro: together });
+    await steps(model, 2).then(() => order.push("updated"));
+    await Promise.all(writing);
+    expect(order).toEqual(["written", "written", "updated"]);
+    for (const file of ["model.safetensors", "optimizer/optimizer.safetensors"])
+      expect(await readFile(join(early, file))).toEqual(await readFile(join(late, file)));
   });
 
   test("resumed = uninterrupted, bit for bit", async () => {

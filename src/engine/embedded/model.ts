@@ -1,8 +1,8 @@
 /**
  * A model on the embedded engine: parameters in shared memory, programs compiled when first needed.
  *
- * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. The
- * first micro-batch after a step overwrites the gradient and the others add to it, so no pass clears it.
+ * Calls on one model run one after the other, in the order they were made; sampling takes its turn step by step. Files
+ * are written beside other calls, and what changes the weights waits for them. The first micro-batch after a step overwrites the gradient and the others add to it, so no pass clears it.
  */
 import { checkExtra, type Extra } from "../../algos/losses/token-loss.ts";
 import { isSameArchitecture, type ModelConfig, type ParameterSpec, readConfig } from "../../models/config.ts";
@@ -27,6 +27,7 @@ import type {
   TokenRow,
   TrainOptions,
 } from "../contract.ts";
+import { checkSampling } from "../device-sampling.ts";
 import { exclusive } from "../exclusive.ts";
 import { idleStats } from "../idle-stats.ts";
 import { openSamplingTokenizer } from "../sampling-tokenizer.ts";
@@ -64,6 +65,8 @@ export class EmbeddedModel implements Model {
   /** Optimizer steps taken. */
   #steps = 0;
   #hasGradient = false;
+  /** Files that are being written from the weights or the moments. */
+  readonly #writing = new Set<Promise<void>>();
 
   constructor(parts: ModelParts) {
     this.#parts = parts;
@@ -152,6 +155,7 @@ export class EmbeddedModel implements Model {
       vectors.allocate("second");
       const gradNorm = await runtime.gradientNorm(vectors);
       this.#hasGradient = false;
+      await this.#written();
       if (!Number.isFinite(gradNorm)) return { gradNorm, isSkipped: true };
       this.#steps++;
       const { lr, betas, eps, weightDecay, maxNorm } = optimizer;
@@ -186,6 +190,7 @@ export class EmbeddedModel implements Model {
           `${dir} holds a ${other.family} model, and this one is ${config.family}: load it on its own.`,
         );
       await loadParameters(dir, specs, ({ name }) => staged.get(name)!, { allowNewHead: false });
+      await this.#written();
       for (const [name, values] of staged) this.weights(name).set(values); // only once the whole folder was read
       await this.#forgetCache();
     });
@@ -195,20 +200,47 @@ export class EmbeddedModel implements Model {
     const { config, specs, tokenizerFolder } = this.#parts;
     const get = (spec: ParameterSpec) => this.weights(spec.name);
     const options = { dtype: format, tokenizerFrom: tokenizerFolder, ...layout };
-    return this.#exclusive(() => saveParameters(dir, config, specs, get, options));
+    return this.#write(() => saveParameters(dir, config, specs, get, options));
   }
 
   saveOptimizer(dir: string): Promise<void> {
-    return this.#exclusive(() => saveOptimizerFile(dir, this.#parts, this.#steps));
+    return this.#write(() => saveOptimizerFile(dir, this.#parts, this.#steps));
   }
 
   loadOptimizer(dir: string): Promise<void> {
     return this.#exclusive(async () => {
+      await this.#written();
       this.#steps = await loadOptimizerFile(dir, this.#parts);
     });
   }
 
+  /**
+   * Write files from the weights or the moments as they are after all earlier calls, one set of files after the other.
+   * Sampling and passes may run at the same time; what changes the weights or the moments waits.
+   */
+  async #write(work: () => Promise<void>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const earlier = await this.#exclusive(async () => {
+      const before = [...this.#writing];
+      this.#writing.add(promise);
+      return before;
+    });
+    try {
+      await Promise.all(earlier);
+      await work();
+    } finally {
+      this.#writing.delete(promise);
+      resolve();
+    }
+  }
+
+  /** When no file is being written any more. */
+  async #written(): Promise<void> {
+    await Promise.all(this.#writing);
+  }
+
   async close(): Promise<void> {
+    await this.#written();
     if (this.#sampler !== null) {
       const { sampler, decoder } = await this.#sampler;
       sampler.close(new Error("the model was closed"));
@@ -220,6 +252,7 @@ export class EmbeddedModel implements Model {
 
   async #openSampler(): Promise<{ sampler: Sampler; decoder: EmbeddedDecoder }> {
     const { runtime, config, limits, tokenizerFolder } = this.#parts;
+    checkSampling(config, runtime.device, limits.maxLength);
     const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
     const cacheBytes = cacheBytesFor(config, limits);
     const decoder = new EmbeddedDecoder({ runtime, config, cacheBytes, weights: () => this.#weightGroup() });

@@ -31,8 +31,6 @@ export type RayEngineOptions = PythonOptions & {
   readonly address?: string;
   /** Further arguments of `ray.init`, such as `num_cpus` and `runtime_env`. */
   readonly init?: Readonly<Record<string, unknown>>;
-  /** Environment variables of the workers; they override the defaults. */
-  readonly env?: Readonly<Record<string, string>>;
   /** Its workers replace others that were lost: wait until the cluster has room for them. */
   readonly isReplacing?: boolean;
   readonly startMs?: number;
@@ -44,11 +42,14 @@ export type RayEngineOptions = PythonOptions & {
   readonly threads?: number;
 };
 
-/** verl's defaults for its workers (constants_ppo.py), as far as they apply here. */
+/** verl's defaults for its workers (constants_ppo.py); a variable that the shell sets keeps its value. */
 const defaultEnv: Readonly<Record<string, string>> = {
   TOKENIZERS_PARALLELISM: "true",
   NCCL_DEBUG: "WARN",
+  VLLM_LOGGING_LEVEL: "WARN",
+  VLLM_ALLOW_RUNTIME_LORA_UPDATING: "true",
   CUDA_DEVICE_MAX_CONNECTIONS: "1",
+  VLLM_DISABLE_COMPILE_CACHE: "1",
   NCCL_CUMEM_ENABLE: "0",
 };
 
@@ -147,7 +148,7 @@ export class RayEngine implements Engine {
       bundle: device === "cuda" ? { CPU: cpusPerWorker, GPU: 1 } : { CPU: cpusPerWorker },
       init,
       local: { num_cpus: (nodes * workersPerNode + servers) * cpusPerWorker, object_store_memory: STORE_BYTES },
-      env: { ...defaultEnv, ...this.#options.env },
+      env: defaultEnv,
       isReplacing: this.#options.isReplacing ?? false,
       ...this.#times,
     };

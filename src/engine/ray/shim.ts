@@ -28,6 +28,7 @@ export type GroupSpec = {
   /** Further arguments of `ray.init`; those of `local` are used only if it starts a cluster. */
   readonly init: Readonly<Record<string, unknown>>;
   readonly local: Readonly<Record<string, unknown>>;
+  /** Environment variables of the workers; those of the shell and of `init.runtime_env` override them. */
   readonly env: Readonly<Record<string, string>>;
   /** Its workers replace others, whose node may be lost: wait until the cluster is large enough. */
   readonly isReplacing: boolean;

@@ -8,22 +8,26 @@ import { info } from "../../util/log.ts";
 import { checkSkipped } from "../skipped-updates.ts";
 import type { TrainingRun } from "../with-run.ts";
 import type { RlContext } from "./context.ts";
+import type { MachineExpiry } from "./machine-expiry.ts";
 import { unlessStopped } from "./produce.ts";
-import { saveRoles } from "./roles.ts";
 import { rolloutGroups } from "./rollout-log.ts";
+import { openSaver } from "./saver.ts";
 import type { RlState } from "./state.ts";
 import { takeStep } from "./step.ts";
 import { validate } from "./validate.ts";
 
+type Start = { readonly initial: RlState; readonly expiry: MachineExpiry };
+
 /** Take all steps of a run. */
-export async function trainInTurns(context: RlContext, run: TrainingRun, initial: RlState): Promise<void> {
-  const { config, prompts, roles, loader, progress, signal } = context;
+export async function trainInTurns(context: RlContext, run: TrainingRun, { initial, expiry }: Start): Promise<void> {
+  const { config, prompts, loader, progress, signal } = context;
   const { trainer } = config;
   const isDue = (step: number, every: number) => every > 0 && (step === run.totalSteps || step % every === 0);
   const canValidate = prompts.validation.length > 0;
-  const save = (step: number, state: RlState) => run.save(step, (dir) => saveRoles(roles, dir), state);
+  await using saver = openSaver(context, run);
   let state = initial;
   let savedStep = run.firstStep - 1;
+  let longestStep = 0;
 
   if (trainer.val_before_train && canValidate) {
     const step = run.firstStep - 1;
@@ -34,10 +38,12 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
   }
   for (let step = run.firstStep; step <= run.totalSteps; step++) {
     progress.begin(step);
+    const began = performance.now();
     const taken = await unlessStopped(signal, takeStep(context, step, state));
     if (taken === null) {
       // Sampling was cut short, so nothing has been learnt since the step before.
-      if (step - 1 > savedStep) await save(step - 1, state);
+      if (step - 1 > savedStep) await saver.save(step - 1, state);
+      await saver.saved();
       return await run.stop(step - 1);
     }
     const { klControl, hasSkipped } = taken;
@@ -56,12 +62,19 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, initial
       await run.folder.logRollouts(step, "train", rolloutGroups(taken.episodes, taken.log, prompts));
     await run.log(step, metrics);
 
-    if (signal.aborted || isDue(step, trainer.save_freq)) {
-      await save(step, state);
+    longestStep = Math.max(longestStep, (performance.now() - began) / 1000);
+    const isExpiring = trainer.save_freq > 0 && expiry(longestStep);
+    if (isExpiring) info(`Step ${step} is saved: the machine is taken away soon.`);
+    if (signal.aborted || isExpiring || isDue(step, trainer.save_freq)) {
+      await saver.save(step, state);
       savedStep = step;
     }
-    if (signal.aborted) return await run.stop(step);
+    if (signal.aborted) {
+      await saver.saved();
+      return await run.stop(step);
+    }
   }
+  await saver.saved();
   await run.finish();
   info(`Done: ${run.totalSteps} steps. The run folder is ${run.folder.dir}.`);
 }

@@ -4,6 +4,8 @@ import { findAdvantage } from "../../algos/advantages/registry.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings } from "../../config/ppo/settings.ts";
 import { loadRlRows, type RlRow } from "../../data/rl-rows.ts";
+import { checkSampling } from "../../engine/device-sampling.ts";
+import { readConfig } from "../../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import { counted } from "../../util/format.ts";
@@ -34,6 +36,7 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   actorSettings(config);
   const folder = await fetchModel(all.model.path, context);
   await readTrainable(config, folder);
+  await checkSampler(config, folder);
   const tokenizerPath = all.model.tokenizer_path;
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
   const load = (files: readonly string[] | null, maxSamples: number, shuffle: boolean) =>
@@ -48,6 +51,13 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   }
   checkBest(trainer, validation.length);
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
+}
+
+/** Where the actor itself samples, its device must be able to. */
+async function checkSampler({ trainer, actor_rollout_ref: { rollout } }: PpoConfig, folder: string): Promise<void> {
+  if (trainer.engine !== "embedded" || rollout.base_url.length > 0) return;
+  const limit = rollout.max_model_len ?? rollout.prompt_length + rollout.response_length;
+  checkSampling(await readConfig(folder), trainer.device, limit);
 }
 
 type Files = { readonly files: readonly string[]; readonly maxSamples: number; readonly shuffle: boolean };

@@ -2,11 +2,12 @@
  * The models of a run, each in a role: which roles a config asks for, which folder and head each model has, and which are
  * trained. A new role is one row of the table.
  *
- * Trained roles are saved in checkpoints with their optimizers and restored from there; the others are opened from their
+ * Trained roles are saved in checkpoints and restored from there (`role-checkpoint.ts`); the others are opened from their
  * own folder. The reference is the model that training began with.
  */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
+import type { CheckpointSettings } from "../../config/ppo/checkpoint.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { needsReference, rewardWay } from "../../config/ppo/settings.ts";
 import { roleSharding } from "../../config/ray/ray.ts";
@@ -14,13 +15,14 @@ import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
 import { readAnyConfig } from "../../models/config.ts";
 import type { SamplerLimits } from "../../rollout/request.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
-import { optimizerDir, roleDir, type TrainedRole } from "../../run/names.ts";
+import { roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
 import { checkScores } from "../reward-scorer.ts";
 import type { Prompts } from "./prompts.ts";
+import { openSaved, saveCalls } from "./role-checkpoint.ts";
 
 export type RoleName = "actor" | "reference" | "critic" | "rewardModel";
 
@@ -30,6 +32,8 @@ export type Roles = { readonly actor: Model } & { readonly [Name in Exclude<Role
 type RoleRow = {
   /** Its folder in a checkpoint; null for a role that is not trained. */
   readonly savedAs: TrainedRole | null;
+  /** What a checkpoint holds of it; null for a role that is not trained. */
+  checkpoint(config: PpoConfig): CheckpointSettings | null;
   isNeeded(config: PpoConfig): boolean;
   /** How the model is opened at the beginning of a run. */
   spec(config: PpoConfig, prompts: Prompts, context: TrainContext): Promise<ModelSpec>;
@@ -38,6 +42,7 @@ type RoleRow = {
 const roleTable: Readonly<Record<RoleName, RoleRow>> = {
   actor: {
     savedAs: "actor",
+    checkpoint: (config) => config.actor_rollout_ref.actor.checkpoint,
     isNeeded: () => true,
     async spec(config, { folder, tokenizer }) {
       const sharding = roleSharding(config, "actor");
@@ -46,6 +51,7 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
   },
   reference: {
     savedAs: null,
+    checkpoint: () => null,
     isNeeded: needsReference,
     async spec(config, { folder, tokenizer }) {
       return { folder, tokenizerFolder: tokenizer.dir, sharding: roleSharding(config, "reference") };
@@ -53,6 +59,7 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
   },
   critic: {
     savedAs: "critic",
+    checkpoint: ({ critic }) => critic.checkpoint,
     isNeeded: ({ critic }) => critic.enable,
     async spec(config, prompts, context) {
       const { path, tokenizer_path: tokenizerPath } = config.critic.model;
@@ -69,6 +76,7 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
   },
   rewardModel: {
     savedAs: null,
+    checkpoint: () => null,
     isNeeded: (config) => rewardWay(config).kind === "model",
     async spec({ reward_model: { model } }, _, context) {
       if (model.path === null) {
@@ -102,28 +110,42 @@ export async function openRoles(
   context: TrainContext,
 ): Promise<Roles> {
   const open = async (name: RoleName): Promise<Model> => {
-    const { savedAs, spec } = roleTable[name];
+    const { savedAs, checkpoint, spec } = roleTable[name];
     const given = await spec(config, prompts, context);
-    if (start === null || savedAs === null) return engine.open(given);
-    const folder = roleDir(start.dir, savedAs);
-    const model = await engine.open({ ...given, folder });
-    await model.loadOptimizer(optimizerDir(folder));
-    return model;
+    const settings = checkpoint(config);
+    if (start === null || savedAs === null || settings === null) return engine.open(given);
+    return openSaved(engine, given, {
+      folder: roleDir(start.dir, savedAs),
+      role: savedAs,
+      contents: settings.load_contents,
+    });
   };
   const roles: Partial<Record<RoleName, Model>> = {};
   for (const name of roleNames) if (roleTable[name].isNeeded(config)) roles[name] = await open(name);
   return { ...roles, actor: roles.actor! }; // every config asks for the actor
 }
 
-/** Write the trained roles and their optimizers into a checkpoint. */
-export async function saveRoles(roles: Roles, dir: string): Promise<void> {
-  for (const name of roleNames) {
-    const [model, { savedAs }] = [roles[name], roleTable[name]];
-    if (model === undefined || savedAs === null) continue;
-    const folder = roleDir(dir, savedAs);
-    await model.save(folder);
-    await model.saveOptimizer(optimizerDir(folder));
+/** Write what the config asks for of the trained roles into a checkpoint; in the background, as they are now. */
+export async function saveRoles(config: PpoConfig, roles: Roles, dir: string): Promise<void> {
+  const calls = roleNames.flatMap((name) => {
+    const [model, { savedAs, checkpoint }] = [roles[name], roleTable[name]];
+    const settings = checkpoint(config);
+    if (model === undefined || savedAs === null || settings === null) return [];
+    return saveCalls(model, roleDir(dir, savedAs), settings.save_contents);
+  });
+  if (!savesInBackground(config)) {
+    for (const call of calls) await call();
+    return;
   }
+  // All are begun now, before any later call on a model: then a later update waits for them.
+  const failed = (await Promise.allSettled(calls.map((call) => call()))).find((result) => result.status === "rejected");
+  if (failed !== undefined) throw failed.reason; // when nothing writes into the folder any more
+}
+
+/** Whether checkpoints are written while the next step samples: one folder holds all roles, so one that asks is enough. */
+export function savesInBackground(config: PpoConfig): boolean {
+  if (config.trainer.engine === "ray") return false; // its workers do one thing at a time
+  return roleNames.some((name) => roleTable[name].isNeeded(config) && roleTable[name].checkpoint(config)?.async_save);
 }
 
 /** A critic reads the actor's tokens, so both must have the same vocabulary. */

@@ -19,6 +19,7 @@ import { rlSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
 import type { RlContext } from "./context.ts";
 import { trainInTurns } from "./in-turns.ts";
+import { type MachineExpiry, machineExpiry } from "./machine-expiry.ts";
 import { loadPrompts, type Prompts } from "./prompts.ts";
 import { openRoles, type Roles } from "./roles.ts";
 import { openRolloutClient } from "./rollout-client.ts";
@@ -29,6 +30,7 @@ import { validate } from "./validate.ts";
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
+  const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
   await onEngine(config, context, (launch) => {
     const { loader, totalSteps } = rlSteps(config, prompts.train.length);
     const plan = {
@@ -39,7 +41,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
       open: (start: Checkpoint | null, dir: string) =>
         open(config, { prompts, loader, engine: launch.engine, start, dir }, context),
       announce: ({ roles }: Opened) => announce(config, prompts, roles, totalSteps),
-      train: (opened: Opened, run: TrainingRun) => train(config, { ...opened, prompts, loader }, run),
+      train: (opened: Opened, run: TrainingRun) => train(config, { ...opened, prompts, loader, expiry }, run),
     };
     return withRun(launch, config, plan, context);
   });
@@ -76,15 +78,18 @@ async function open(
   return { state, roles, rollout, peak, [Symbol.asyncDispose]: () => rollout[Symbol.asyncDispose]() };
 }
 
-type Training = Pick<RlContext, "prompts" | "loader" | "roles" | "rollout" | "peak"> & { readonly state: RlState };
+type Training = Pick<RlContext, "prompts" | "loader" | "roles" | "rollout" | "peak"> & {
+  readonly state: RlState;
+  readonly expiry: MachineExpiry;
+};
 
-async function train(config: PpoConfig, { state, ...parts }: Training, run: TrainingRun): Promise<void> {
+async function train(config: PpoConfig, { state, expiry, ...parts }: Training, run: TrainingRun): Promise<void> {
   const { progress, totalSteps, signal, folder } = run;
   const saveSkipped = skippedSaver(folder);
   const context: RlContext = { ...parts, config, progress, totalSteps, signal, saveSkipped };
   await parts.rollout.push(parts.roles.actor);
   if (config.trainer.val_only) return await validateOnly(context, run, state);
-  await trainInTurns(context, run, state);
+  await trainInTurns(context, run, { initial: state, expiry });
 }
 
 async function validateOnly(context: RlContext, run: TrainingRun, { best }: RlState): Promise<void> {
