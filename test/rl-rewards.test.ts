@@ -1,6 +1,8 @@
 /** Rewards that come over HTTP while a run samples: a judge that writes its score, and services that send a number. */
 import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
 import { createServer, type Server, type ServerResponse } from "node:http";
+import { join } from "node:path";
 import { json as readJson } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { parseRollouts } from "../src/run/rollouts.ts";
@@ -24,6 +26,7 @@ afterEach(async () => {
 /** What a request holds of what a test looks at. */
 type Asked = {
   readonly path: string;
+  readonly authorization: string | undefined;
   readonly body: Readonly<Record<string, unknown>> & { readonly messages?: readonly { readonly content: string }[] };
 };
 /** What is answered; a number is the status of a refusal, null is no answer at all. */
@@ -33,7 +36,8 @@ type Answer = (asked: Asked, count: number) => object | number | null;
 async function listen(answer: Answer): Promise<{ url: string; asked: Asked[] }> {
   const asked: Asked[] = [];
   const server = createServer(async (request, response: ServerResponse) => {
-    asked.push({ path: request.url ?? "", body: (await readJson(request)) as Asked["body"] });
+    const { authorization } = request.headers;
+    asked.push({ path: request.url ?? "", authorization, body: (await readJson(request)) as Asked["body"] });
     const said = answer(asked.at(-1)!, asked.length);
     if (said === null) return;
     if (typeof said === "number") response.writeHead(said).end("not now");
@@ -159,5 +163,69 @@ describe("a service", () => {
     const from = performance.now();
     expect(await child.ended).toBe(130);
     expect(performance.now() - from).toBeLessThan(10_000); // a call may take a minute, and is tried for five
+  });
+});
+
+describe("an API key", () => {
+  const key = "sk-a-secret-of-the-test-0123456789";
+  const ways: Readonly<Record<string, readonly string[]>> = {
+    judge: ["reward_model.judge.model=strict", "reward_model.judge.template='{response}'"],
+    service: ["reward_model.service.protocol=json"],
+  };
+  /** A server that quotes the request's header in every answer. */
+  const quoting = (kind: string): Answer =>
+    kind === "judge"
+      ? ({ authorization }) => ({ choices: [{ message: { content: `${authorization} is a key. Score: 1` } }] })
+      : ({ authorization }) => ({ score: 1, seen: String(authorization) });
+  const keysOf = (kind: string, url: string) => [`reward_model.${kind}.url=${url}`, ...ways[kind]!];
+  const start = (env: Readonly<Record<string, string>>, run: string, ...keys: readonly string[]) =>
+    yard.commandWith(env, ...yard.args(run, [...keys, "trainer.logger=[console,file]"]));
+
+  const cases: readonly (readonly [kind: string, env: Readonly<Record<string, string>>, named: string | null])[] = [
+    ["judge", { OPENAI_API_KEY: key }, null],
+    ["judge", { JUDGE_KEY: key, OPENAI_API_KEY: "another-key" }, "JUDGE_KEY"],
+    ["service", { SERVICE_KEY: key, OPENAI_API_KEY: "another-key" }, "SERVICE_KEY"],
+  ];
+  test.each(cases)("of a %s in %j is sent, and written nowhere", async (kind, env, named) => {
+    const { url, asked } = await listen(quoting(kind));
+    const run = `key-of-${kind}-${named}`;
+    const naming = named === null ? [] : [`reward_model.${kind}.api_key_env=${named}`];
+    const { code, said } = await start(env, run, ...keysOf(kind, url), ...naming);
+    expect({ code, said }).toMatchObject({ code: 0 });
+    expect(new Set(asked.map(({ authorization }) => authorization))).toEqual(new Set([`Bearer ${key}`]));
+    expect(said).not.toContain(key);
+    const files = await readdir(yard.path(run), { recursive: true, withFileTypes: true });
+    const names = files.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+    expect(names.length).toBeGreaterThan(5);
+    for (const name of names) expect([name, (await readFile(name)).includes(key)]).toEqual([name, false]);
+  });
+
+  test("of a service is never OPENAI_API_KEY", async () => {
+    const { url, asked } = await listen(quoting("service"));
+    expect(await start({ OPENAI_API_KEY: key }, "no-key", ...keysOf("service", url))).toMatchObject({ code: 0 });
+    expect(new Set(asked.map(({ authorization }) => authorization))).toEqual(new Set([undefined]));
+  });
+
+  test.each(Object.keys(ways))("of a %s that is not set is refused by the name of its variable", async (kind) => {
+    const naming = `reward_model.${kind}.api_key_env=NO_SUCH_KEY`;
+    const { code, said } = await start({ OPENAI_API_KEY: key }, "unset", ...keysOf(kind, "http://127.0.0.1:9"), naming);
+    expect(code).toBe(2);
+    expect(said).toContain(
+      `\`reward_model.${kind}.api_key_env\` names the environment variable NO_SUCH_KEY, and it is not set`,
+    );
+    const spaced = await start({ NO_SUCH_KEY: "two words" }, "unset", ...keysOf(kind, "http://127.0.0.1:9"), naming);
+    expect(spaced).toEqual({ code: 2, said: expect.stringMatching(/NO_SUCH_KEY holds a space/) });
+  });
+
+  test("in the config itself is refused", async () => {
+    const naming = `reward_model.judge.api_key_env=${key}`;
+    const { code, said } = await start({}, "pasted", ...keysOf("judge", "http://127.0.0.1:9"), naming);
+    expect({ code, said }).toEqual({ code: 2, said: expect.stringMatching(/the name of an environment variable/) });
+  });
+
+  test("that a server refuses: the message names the variable", async () => {
+    const { url } = await listen(() => 401);
+    const { code, said } = await start({ OPENAI_API_KEY: key }, "refused-key", ...keysOf("judge", url));
+    expect({ code, said }).toEqual({ code: 2, said: expect.stringMatching(/status 401.*OPENAI_API_KEY/s) });
   });
 });

@@ -20,7 +20,7 @@ import {
   real,
   text,
 } from "../../util/field.ts";
-import { rewardFunction } from "./values.ts";
+import { rewardFunction, variable } from "./values.ts";
 
 const overlong_buffer_cfg = {
   enable: field(bool, false, "Let the manager dapo take points off responses that come near the limit."),
@@ -46,6 +46,11 @@ const judge = {
   range: field(nullable(pair(real)), null, "Least and greatest score that is believed; null for any."),
   temperature: field(number(0), 0, "Temperature of its reply."),
   max_tokens: field(int(1), 1024, "Longest reply in tokens."),
+  api_key_env: field(
+    nullable(variable),
+    null,
+    "Environment variable that holds the API key; null for OPENAI_API_KEY, if that is set.",
+  ),
 };
 
 /** A reward model that is served elsewhere: see `rewards/service.ts`. */
@@ -57,6 +62,7 @@ const service = {
     "What it speaks: vLLM's or SGLang's /classify, or a sample as JSON and a score back.",
   ),
   model: field(nullable(name), null, "The model's name there."),
+  api_key_env: field(nullable(variable), null, "Environment variable that holds the API key; null for no key."),
 };
 
 export const reward_model = {

@@ -7,6 +7,7 @@ import { managerSettings, microBatching, rewardWay } from "../../config/ppo/sett
 import type { Model } from "../../engine/contract.ts";
 import { judgeReward } from "../../rewards/judge.ts";
 import { describeFailure } from "../../rewards/outcome.ts";
+import type { RemoteOptions } from "../../rewards/remote.ts";
 import type { Score } from "../../rewards/reward.ts";
 import { type RewardModelOptions, type SequenceScorer, scoreSamples } from "../../rewards/reward-model.ts";
 import { openRewards, type Scorer } from "../../rewards/rewards.ts";
@@ -17,6 +18,7 @@ import { warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
 import { scorerOf } from "../reward-scorer.ts";
+import { rewardApiKey } from "./api-key.ts";
 import { responseIds, responseLength, type UnscoredEpisode } from "./episode.ts";
 
 export type Scoring = {
@@ -39,12 +41,14 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
   const manage = managerSettings(needs.config);
   const way = rewardWay(needs.config);
   const closing = new AbortController(); // a call that nobody waits for any more must not keep the program alive
+  const apiKey = rewardApiKey(needs.config, context.env);
+  const calling = { signal: closing.signal, ...(apiKey !== undefined && { apiKey }) };
   const scoring =
     way.kind === "model"
       ? await modelScoring(needs, context)
       : await functionScoring(
           needs.config,
-          way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind, closing.signal),
+          way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind, calling),
         );
   return {
     endRound: scoring.endRound,
@@ -62,7 +66,7 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
 function remoteScorer(
   { reward_model: model }: PpoConfig,
   kind: "judge" | "service" | "builtin",
-  signal: AbortSignal,
+  calling: Pick<RemoteOptions, "signal" | "apiKey">,
 ): Scorer {
   if (kind === "judge") {
     const { url, model: name, template, pattern, range, temperature, max_tokens: maxTokens } = model.judge;
@@ -73,14 +77,14 @@ function remoteScorer(
       );
     }
     const optional = { ...(pattern !== null && { pattern }), ...(range !== null && { range }) };
-    const asking = { url, model: name, template, temperature, maxTokens, signal };
+    const asking = { url, model: name, template, temperature, maxTokens, ...calling };
     return { kind: "function", run: judgeReward({ ...asking, ...optional }) };
   }
   if (kind === "service") {
     const { url, protocol, model: name } = model.service;
     return {
       kind: "function",
-      run: serviceReward({ url: url ?? "", protocol, signal, ...(name !== null && { model: name }) }),
+      run: serviceReward({ url: url ?? "", protocol, ...calling, ...(name !== null && { model: name }) }),
     };
   }
   return { kind };
