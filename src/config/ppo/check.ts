@@ -185,10 +185,16 @@ function checkSampling({ actor_rollout_ref: { rollout } }: PpoConfig): void {
 }
 
 function checkRewards(config: PpoConfig): void {
-  const { reward_model: model, custom_reward_function: custom } = config;
+  const { reward_model: model, custom_reward_function: custom, reward_manager: manager } = config;
   if (custom.path !== null && custom.function !== null) {
     throw new UserError(
       `\`custom_reward_function.path\` is ${custom.path}, and the config file holds a function besides. Keep one of them.`,
+    );
+  }
+  if (manager.name === "batch" && custom.function !== null) {
+    throw new UserError(
+      "`reward_manager.name` is batch, and the reward function is in the config file, where it takes one sample. " +
+        "Put a function that takes a list of samples into a file: custom_reward_function.path=….",
     );
   }
   settings.rewardWay(config);

@@ -106,6 +106,11 @@ const others: readonly Unused[] = [
       manager.name === "rate_limited" ? null : `\`reward_manager.name\` is ${manager.name}, not rate_limited`,
   },
   {
+    keys: ["reward.batch_size"],
+    because: ({ reward_manager: manager }) =>
+      manager.name === "batch" ? null : `\`reward_manager.name\` is ${manager.name}, not batch`,
+  },
+  {
     keys: ["reward_model.reward_kwargs."],
     because: ({ reward_manager: manager }) =>
       manager.name === "dapo" ? null : `\`reward_manager.name\` is ${manager.name}, not dapo`,

@@ -3,7 +3,8 @@
  *
  * A response is scored by one of: a reward function, a reward model that runs here, a reward service or a judge behind an
  * address, or the built-in scorer of its data source. Departures from verl: no model is named by default; the number of
- * processes follows the machine; `judge`, `service`, `reward.timeout` and `reward.error_budget` are ours.
+ * processes follows the machine; `judge`, `service`, `reward.timeout`, `reward.batch_size` and
+ * `reward.error_budget` are ours.
  */
 import {
   bool,
@@ -139,6 +140,11 @@ export const custom_reward_function = {
 };
 
 export const reward = {
-  timeout: field(number(0.001), 60, "Seconds one score may take."),
+  timeout: field(number(0.001), 60, "Seconds one call of the reward function may take."),
+  batch_size: field(
+    nullable(int(1)),
+    null,
+    "Samples in one call of the function with the manager batch; null for all samples of a step.",
+  ),
   error_budget: field(number(0, 1), 0.01, "Share of the scores that may go wrong before the run stops."),
 };

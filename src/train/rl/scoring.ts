@@ -6,14 +6,15 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { managerSettings, microBatching, rewardWay } from "../../config/ppo/settings.ts";
 import type { Model } from "../../engine/contract.ts";
 import { judgeReward } from "../../rewards/judge.ts";
-import { describeFailure } from "../../rewards/outcome.ts";
+import { describeFailure, type Failure } from "../../rewards/outcome.ts";
 import type { RemoteOptions } from "../../rewards/remote.ts";
-import type { Score } from "../../rewards/reward.ts";
-import { type RewardModelOptions, type SequenceScorer, scoreSamples } from "../../rewards/reward-model.ts";
-import { openRewards, type Scorer } from "../../rewards/rewards.ts";
+import type { RewardInput, Score } from "../../rewards/reward.ts";
+import { type RewardModelOptions, scoreSamples } from "../../rewards/reward-model.ts";
+import { openRewards, type Scorer, takesBatches } from "../../rewards/rewards.ts";
 import { serviceReward } from "../../rewards/service.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
+import { counted } from "../../util/format.ts";
 import { warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
@@ -24,7 +25,7 @@ import { responseIds, responseLength, type UnscoredEpisode } from "./episode.ts"
 export type Scoring = {
   /** Null where the reward failed, within the error budget. */
   score(episode: UnscoredEpisode, signal?: AbortSignal): Promise<Score | null>;
-  /** Called when all episodes of a round have ended: a reward model scores them together. */
+  /** Called when all episodes of a round have ended: a reward model or a batch function scores them together. */
   endRound(): void;
   close(): Promise<void>;
 };
@@ -103,29 +104,54 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
     scorer,
     timeoutMs: reward.timeout * 1000,
     errorBudget: reward.error_budget,
+    ...(reward.batch_size === null ? {} : { batchSize: reward.batch_size }),
     ...(model.num_workers === null ? {} : { workers: model.num_workers }),
     ...(fusionUrl === null ? {} : { code: { fusionUrl, maxConcurrent, memoryMb } }),
     ...(manager.name === "rate_limited" ? { rateLimit } : {}),
   });
+  const close = () => rewards.close();
+  if (takesBatches(scorer)) {
+    const scoreRound: ScoreRound = async (episodes, signal) => {
+      const outcomes = await rewards.scoreBatch(episodes.map(inputOf), signal);
+      warnOf(outcomes.flatMap(({ failure }) => failure ?? []));
+      return outcomes.map(({ score }) => score ?? null);
+    };
+    return { ...byRound(scoreRound), close };
+  }
   return {
     async score(episode, signal) {
-      const { row, text: promptText } = episode.prompt;
-      const input = {
-        dataSource: row.dataSource,
-        prompt: promptText,
-        response: episode.text,
-        extraInfo: row.extraInfo,
-        groundTruth: row.rewardModel?.ground_truth,
-        responseLength: responseLength(episode),
-        row: row.source.row,
-      };
-      const { score, failure } = await rewards.score(input, signal);
-      if (failure !== undefined) warn(`${describeFailure(failure)}. The sample is left out of training.`);
+      const { score, failure } = await rewards.score(inputOf(episode), signal);
+      if (failure !== undefined) warnOf([failure]);
       return score ?? null;
     },
     endRound: () => undefined,
-    close: () => rewards.close(),
+    close,
   };
+}
+
+/** What a reward function gets of an episode. */
+function inputOf(episode: UnscoredEpisode): RewardInput {
+  const { row, text } = episode.prompt;
+  return {
+    dataSource: row.dataSource,
+    prompt: text,
+    response: episode.text,
+    extraInfo: row.extraInfo,
+    groundTruth: row.rewardModel?.ground_truth,
+    responseLength: responseLength(episode),
+    row: row.source.row,
+  };
+}
+
+/** One warning for all samples that failed in the same way, as the samples of one call do. */
+function warnOf(failures: readonly Failure[]): void {
+  for (const [first, ...others] of Map.groupBy(failures, ({ message }) => message).values()) {
+    const leftOut =
+      others.length === 0
+        ? "The sample is left out of training."
+        : `The same happened to ${counted(others.length, "other sample")}. They are left out of training.`;
+    warn(`${describeFailure(first!)}. ${leftOut}`);
+  }
 }
 
 async function modelScoring({ config, tokenizer, rewardModel }: Needs, context: TrainContext): Promise<Scoring> {
@@ -141,40 +167,57 @@ async function modelScoring({ config, tokenizer, rewardModel }: Needs, context: 
     truncation: "left",
   };
   const maxTokens = "maxTokens" in micro ? micro.maxTokens : micro.rows * options.maxLength;
-  return { ...byRound(scorerOf(rewardModel, maxTokens), options), close: async () => undefined };
+  const scorer = scorerOf(rewardModel, maxTokens);
+  const scoreRound: ScoreRound = async (episodes) => {
+    const samples = episodes.map((episode) => ({
+      prompt: episode.prompt.row.promptText ?? episode.prompt.row.prompt,
+      promptIds: episode.prompt.ids,
+      responseIds: responseIds(episode),
+    }));
+    const scores = await scoreSamples(scorer, samples, options);
+    return scores.map((score) => ({ score, extra: {} }));
+  };
+  return { ...byRound(scoreRound), close: async () => undefined };
 }
 
+/** Scores all episodes of a round, in their order. */
+type ScoreRound = (episodes: readonly UnscoredEpisode[], signal?: AbortSignal) => Promise<readonly (Score | null)[]>;
+
 /**
- * The episodes of a round are scored together, in a fixed order. The score of a sequence depends, by rounding, on the
- * batch it is computed in, so batches of what happened to end first would make two runs of one seed differ.
+ * The episodes of a round are scored together, in the order of their prompts and places. A reward model's score of a
+ * sequence depends, by rounding, on the batch it is computed in, and a batch function may compare its samples. So the
+ * order in which responses end must not decide what is scored together.
  */
-function byRound(scorer: SequenceScorer, options: RewardModelOptions): Pick<Scoring, "score" | "endRound"> {
-  type Waiting = { readonly episode: UnscoredEpisode; readonly done: PromiseWithResolvers<Score> };
+function byRound(scoreRound: ScoreRound): Pick<Scoring, "score" | "endRound"> {
+  type Waiting = {
+    readonly episode: UnscoredEpisode;
+    readonly signal: AbortSignal | undefined;
+    readonly done: PromiseWithResolvers<Score | null>;
+  };
   let waiting: Waiting[] = [];
   const scoreAll = async () => {
-    const batch = waiting.sort((a, b) => inOrder(a.episode, b.episode));
+    const stopped = waiting.filter(({ signal }) => signal?.aborted); // also those of a round that never ended
+    const batch = waiting.filter(({ signal }) => !signal?.aborted).sort((a, b) => inOrder(a.episode, b.episode));
     waiting = [];
+    for (const { done, signal } of stopped) done.reject(signal!.reason);
     try {
-      const samples = batch.map(({ episode }) => ({
-        prompt: episode.prompt.row.promptText ?? episode.prompt.row.prompt,
-        promptIds: episode.prompt.ids,
-        responseIds: responseIds(episode),
-      }));
-      const scores = await scoreSamples(scorer, samples, options);
-      for (const [i, { done }] of batch.entries()) done.resolve({ score: scores[i]!, extra: {} });
+      const episodes = batch.map(({ episode }) => episode);
+      const scores = await scoreRound(episodes, batch[0]?.signal);
+      for (const [i, { done }] of batch.entries()) done.resolve(scores[i]!);
     } catch (error) {
       for (const { done } of batch) done.reject(error);
     }
   };
   return {
-    score(episode) {
-      const done = Promise.withResolvers<Score>();
-      waiting.push({ episode, done });
+    score(episode, signal) {
+      const done = Promise.withResolvers<Score | null>();
+      waiting.push({ episode, signal, done });
       return done.promise;
     },
     endRound: () => void scoreAll(),
   };
 }
 
+const collator = new Intl.Collator("en", { numeric: true }); // `step 2 round 0/9` is before `step 2 round 0/10`
 const inOrder = (a: UnscoredEpisode, b: UnscoredEpisode): number =>
-  a.group === b.group ? a.place - b.place : a.group < b.group ? -1 : 1;
+  collator.compare(a.group, b.group) || a.place - b.place;
