@@ -47,7 +47,6 @@ const wiredInNext: Readonly<Record<string, string>> = {
   "src/algos/metrics/metrics.ts reduceMetrics": "metrics of several mini-batches",
   "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
   "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",
-  "src/rewards/reward-model.ts servedText": "a reward model behind a server",
 };
 
 /** What tests compare the program with; it stands beside what it describes. A file name stands for all of its exports. */

@@ -1,6 +1,6 @@
 /** Rewards that come over HTTP while a run samples: a judge that writes its score, and services that send a number. */
 import { once } from "node:events";
-import { readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { createServer, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
 import { json as readJson } from "node:stream/consumers";
@@ -132,6 +132,7 @@ describe("a service", () => {
     `reward_model.service.protocol=${protocol}`,
     `data.val_files=${yard.validation}`,
     "trainer.test_freq=2",
+    ...(protocol === "json" ? [] : [`reward_model.model.path=${yard.model}`]),
   ];
 
   test("gives the same run by any protocol", async () => {
@@ -149,6 +150,60 @@ describe("a service", () => {
     expect(Object.keys(first!)).toEqual(
       expect.arrayContaining(["val-core/even/acc/mean@1", "val-core/odd/acc/mean@1"]),
     );
+  });
+
+  /** A folder with the characters' tokenizer, changed, and no model. */
+  async function tokenizerFolder(
+    name: string,
+    config: object,
+    change: (json: string) => string = (json) => json,
+  ): Promise<string> {
+    const folder = yard.path(name);
+    await mkdir(folder, { recursive: true });
+    const read = (file: string) => readFile(join(yard.model, file), "utf8");
+    await writeFile(join(folder, "tokenizer.json"), change(await read("tokenizer.json")));
+    const whole = { ...JSON.parse(await read("tokenizer_config.json")), ...config };
+    await writeFile(join(folder, "tokenizer_config.json"), JSON.stringify(whole));
+    return folder;
+  }
+  const chat = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}";
+  const chatFolder = () => tokenizerFolder("served", { chat_template: chat, bos_token: "S" });
+  /** The tokenizer's sevens are eights, and the other way round. */
+  const swappedFolder = () => tokenizerFolder("swapped", {}, (json) => json.replace('"7":11,"8":12', '"8":11,"7":12'));
+  const responsesOf = async (run: string) =>
+    (await yard.outcome(run)).rollouts
+      .slice(0, -1)
+      .flatMap((line) => parseRollouts(line)!.groups.flatMap(({ episodes }) => episodes.map((it) => it.response)));
+
+  test.each(["vllm", "sglang"])("by %s gets the conversation in the chat template of its own", async (protocol) => {
+    const { url, asked } = await listen(() => protocols[protocol]!.answer(1));
+    const own = [...keys(url, protocol), `reward_model.model.path=${await chatFolder()}`, "data.val_files=null"];
+    expect(await ppo(`own-${protocol}`, ...own, "trainer.logged_tokens=1000000")).toMatchObject({ code: 0 });
+    const texts = asked.map(({ body }) => String(body.input ?? body.text));
+    // Neither the actor's special tokens nor a beginning twice: S begins the text, E ends each message.
+    for (const text of texts) expect(text).toMatch(/^S\[user\]\d,\d:E\[assistant\][\d,:]*E$/);
+    const answers = texts.map((text) => /\[assistant\](.*)E$/.exec(text)?.[1] ?? "");
+    expect(answers.toSorted()).toEqual((await responsesOf(`own-${protocol}`)).toSorted());
+  });
+
+  test("gets responses as `input_tokenizer` decodes them", async () => {
+    const { url, asked } = await listen(() => protocols.vllm!.answer(1));
+    const other = [`reward_model.model.path=${await chatFolder()}`, "data.val_files=null"];
+    const swapped = `reward_model.model.input_tokenizer=${await swappedFolder()}`;
+    expect(await ppo("swapped-run", ...keys(url, "vllm"), ...other, swapped)).toMatchObject({ code: 0 });
+    const answers = asked.map(({ body }) => /\[assistant\](.*)E$/.exec(String(body.input))?.[1] ?? "");
+    const turned = (text: string) => text.replaceAll(/[78]/g, (digit) => (digit === "7" ? "8" : "7"));
+    expect(answers.map(turned).toSorted()).toEqual((await responsesOf("swapped-run")).toSorted());
+    expect(answers.join("")).toMatch(/[78]/);
+  });
+
+  test("without the path of its tokenizer is refused, unless it speaks JSON", async () => {
+    const own = keys("http://127.0.0.1:9", "vllm").filter((key) => !key.startsWith("reward_model.model."));
+    const { code, said } = await ppo("no-path", ...own);
+    expect({ code, said }).toEqual({
+      code: 2,
+      said: expect.stringMatching(/`reward_model\.model\.path` is missing.*own chat template/),
+    });
   });
 
   test("that does not answer ends the run within the deadline, and at once after Ctrl-C", async () => {

@@ -204,6 +204,14 @@ function checkRewards(config: PpoConfig): void {
       "`reward_model.enable` is true, and `reward_model.model.path` is missing. Set it to a folder or hub id of a reward model.",
     );
   }
+  if (settings.isServed(config) && model.model.path === null) {
+    const { url, protocol } = model.service;
+    throw new UserError(
+      `\`reward_model.service.url\` is ${url}, and \`reward_model.model.path\` is missing. By the protocol ${protocol} a ` +
+        "served model gets the conversation in its own chat template: set the path to the folder or hub id of that " +
+        "model. Only its tokenizer is read.",
+    );
+  }
   const { judge } = model;
   for (const [key, value] of Object.entries({ model: judge.model, template: judge.template })) {
     if (judge.url === null || value !== null) continue;

@@ -72,12 +72,12 @@ export const reward_model = {
     path: field(
       nullable(path),
       null,
-      "Folder or hub id of a sequence or token classifier with one label; needed when enabled.",
+      "Folder or hub id of the reward model; of one that service.url serves, only the tokenizer and its chat template are read.",
     ),
     input_tokenizer: field(
       nullable(path),
       "${actor_rollout_ref.model.path}",
-      "Folder or hub id of the actor's tokenizer, to decode with before the reward model's own template; null when both read the same tokens.",
+      "Folder or hub id of the tokenizer that responses are decoded with, before they go into the reward model's own template; null when both read the same tokens.",
     ),
   },
   max_length: field(nullable(int(1)), null, "Longest conversation it reads in tokens; null for its context."),

@@ -3,15 +3,15 @@
  * service behind an address. In each case an episode goes in and a score comes out, adjusted by the reward manager.
  */
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { managerSettings, microBatching, rewardWay } from "../../config/ppo/settings.ts";
+import { isServed, managerSettings, microBatching, rewardWay } from "../../config/ppo/settings.ts";
 import type { Model } from "../../engine/contract.ts";
 import { judgeReward } from "../../rewards/judge.ts";
 import { describeFailure, type Failure } from "../../rewards/outcome.ts";
 import type { RemoteOptions } from "../../rewards/remote.ts";
 import type { RewardInput, Score } from "../../rewards/reward.ts";
-import { type RewardModelOptions, scoreSamples } from "../../rewards/reward-model.ts";
+import { type ModelSample, type RewardModelOptions, scoreSamples, servedText } from "../../rewards/reward-model.ts";
 import { openRewards, type Scorer, takesBatches } from "../../rewards/rewards.ts";
-import { serviceReward } from "../../rewards/service.ts";
+import { type ServedSample, serviceReward } from "../../rewards/service.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import { counted } from "../../util/format.ts";
@@ -50,6 +50,7 @@ export async function openScoring(needs: Needs, context: TrainContext): Promise<
       : await functionScoring(
           needs.config,
           way.kind === "function" ? way.scorer : remoteScorer(needs.config, way.kind, calling),
+          isServed(needs.config) ? await servedInput(needs, context) : plainInput,
         );
   return {
     endRound: scoring.endRound,
@@ -91,7 +92,9 @@ function remoteScorer(
   return { kind };
 }
 
-async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scoring> {
+type InputOf = (episode: UnscoredEpisode) => RewardInput;
+
+async function functionScoring(config: PpoConfig, scorer: Scorer, inputOf: InputOf): Promise<Scoring> {
   const { reward_model: model, reward_manager: manager, reward } = config;
   const { url: fusionUrl, max_concurrent: maxConcurrent, memory_limit_mb: memoryMb } = model.sandbox_fusion;
   const rateLimit = {
@@ -130,7 +133,7 @@ async function functionScoring(config: PpoConfig, scorer: Scorer): Promise<Scori
 }
 
 /** What a reward function gets of an episode. */
-function inputOf(episode: UnscoredEpisode): RewardInput {
+function plainInput(episode: UnscoredEpisode): RewardInput {
   const { row, text } = episode.prompt;
   return {
     dataSource: row.dataSource,
@@ -141,6 +144,28 @@ function inputOf(episode: UnscoredEpisode): RewardInput {
     responseLength: responseLength(episode),
     row: row.source.row,
   };
+}
+
+/** With the text that a served reward model reads: the conversation in its own chat template. */
+async function servedInput(needs: Needs, context: TrainContext): Promise<InputOf> {
+  const { path } = needs.config.reward_model.model;
+  invariant(path !== null, "a served reward model has a path");
+  const served = await loadTokenizer(await fetchModel(path, context));
+  const input = (await inputTokenizer(needs, context)) ?? needs.tokenizer;
+  return (episode): ServedSample => {
+    const response = input.decode(responseIds(episode), { skipSpecialTokens: true });
+    return { ...plainInput(episode), servedText: servedText(served, promptOf(episode), response) };
+  };
+}
+
+/** The prompt before any template. */
+const promptOf = ({ prompt: { row } }: UnscoredEpisode): ModelSample["prompt"] => row.promptText ?? row.prompt;
+
+/** What responses are decoded with for a reward model: the actor's tokenizer, unless the config names another. */
+async function inputTokenizer({ config, tokenizer }: Needs, context: TrainContext): Promise<Tokenizer | null> {
+  const { input_tokenizer: path } = config.reward_model.model;
+  if (path === null || path === config.actor_rollout_ref.model.path) return path === null ? null : tokenizer;
+  return await loadTokenizer(await fetchModel(path, context));
 }
 
 /** One warning for all samples that failed in the same way, as the samples of one call do. */
@@ -154,14 +179,15 @@ function warnOf(failures: readonly Failure[]): void {
   }
 }
 
-async function modelScoring({ config, tokenizer, rewardModel }: Needs, context: TrainContext): Promise<Scoring> {
+async function modelScoring(needs: Needs, context: TrainContext): Promise<Scoring> {
+  const { config, rewardModel } = needs;
   const { model, max_length: maxLength } = config.reward_model;
   invariant(rewardModel !== undefined && model.path !== null, "a run that is scored by a reward model has opened one");
   const { maxPositions, raw } = rewardModel.config;
   const micro = microBatching(config, "reward_model");
   const options: RewardModelOptions = {
     tokenizer: await loadTokenizer(await fetchModel(model.path, context)),
-    inputTokenizer: model.input_tokenizer === null ? null : tokenizer,
+    inputTokenizer: await inputTokenizer(needs, context),
     padId: typeof raw.pad_token_id === "number" ? raw.pad_token_id : null,
     maxLength: maxLength ?? maxPositions,
     truncation: "left",
@@ -170,7 +196,7 @@ async function modelScoring({ config, tokenizer, rewardModel }: Needs, context: 
   const scorer = scorerOf(rewardModel, maxTokens);
   const scoreRound: ScoreRound = async (episodes) => {
     const samples = episodes.map((episode) => ({
-      prompt: episode.prompt.row.promptText ?? episode.prompt.row.prompt,
+      prompt: promptOf(episode),
       promptIds: episode.prompt.ids,
       responseIds: responseIds(episode),
     }));
