@@ -43,7 +43,6 @@ const byAddress: Readonly<Record<string, string>> = {
 const wiredInNext: Readonly<Record<string, string>> = {
   "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
   "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",
-  "src/rewards/reward-model.ts servedText": "a reward model behind a server",
 };
 
 /** What tests compare the program with; it stands beside what it describes. A file name stands for all of its exports. */

@@ -78,6 +78,22 @@ describe("a reward", () => {
       expect(data!["critic/score/max"]).toBeGreaterThan(data!["critic/score/min"]!);
     }
   });
+
+  test("model reads responses as `input_tokenizer` decodes them", async () => {
+    const score = { architectures: ["LlamaForSequenceClassification"], num_labels: 1 };
+    const scorer = await yard.makeModel("reader", { ...charConfig, ...score }, 5);
+    const swapped = await yard.makeModel("swapped", charConfig);
+    const file = `${swapped}/tokenizer.json`;
+    await writeFile(file, (await readFile(file, "utf8")).replace('"7":11,"8":12', '"8":11,"7":12'));
+    const keys = ["reward_model.enable=true", `reward_model.model.path=${scorer}`, "trainer.total_training_steps=1"];
+    const scoreOf = async (run: string, ...tokenizer: readonly string[]) => {
+      expect(await ppo(run, ...keys, ...tokenizer)).toMatchObject({ code: 0 });
+      return (await yard.metrics(run))[0]!["critic/score/mean"];
+    };
+    const own = await scoreOf("read-own");
+    expect(await scoreOf("read-named", `reward_model.model.input_tokenizer=${yard.model}/.`)).toBe(own);
+    expect(await scoreOf("read-swapped", `reward_model.model.input_tokenizer=${swapped}`)).not.toBe(own);
+  });
 });
 
 test("actor and critic may be of two families", async () => {

@@ -103,7 +103,15 @@ export class Sandbox {
 
   /** Run any command of trainyard in this process; the logger `file` writes into the folder too. */
   async command(...args: readonly string[]): Promise<{ code: number; said: string }> {
-    return await listening(() => main(args, { HF_HUB_OFFLINE: "1", VERL_FILE_LOGGER_ROOT: this.root }));
+    return await this.commandWith({}, ...args);
+  }
+
+  /** The same, with further environment variables. */
+  async commandWith(
+    env: Readonly<Record<string, string>>,
+    ...args: readonly string[]
+  ): Promise<{ code: number; said: string }> {
+    return await listening(() => main(args, { HF_HUB_OFFLINE: "1", VERL_FILE_LOGGER_ROOT: this.root, ...env }));
   }
 
   /** Train in a process of its own. */

@@ -247,9 +247,10 @@ describe("a reward service", () => {
     expect(seen).toEqual([{ url: path, key: undefined, body: sent }]);
   });
 
-  test("is sent the text that `render` makes", async () => {
+  test("is sent the text that belongs to it", async () => {
     const { url, seen } = await serve((response) => json(response, [{ embedding: [0] }]));
-    await serviceReward({ url, protocol: "sglang", render: ({ response }) => `<${response}>`, ...quick })(input);
+    const served = { ...input, servedText: `<${input.response}>` };
+    await serviceReward({ url, protocol: "sglang", ...quick })(served);
     expect(seen[0]!.body).toMatchObject({ text: ["<It is {5}.>"] });
   });
 

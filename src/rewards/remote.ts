@@ -104,7 +104,7 @@ async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: A
       body: JSON.stringify(body),
       signal: controller.signal,
     });
-    const text = await readText(response);
+    const text = withoutKey(await readText(response), apiKey);
     return response.ok ? parsed(text) : refused(response, text);
   } catch (error) {
     return unanswered(error, isLate ? timeoutMs : null);
@@ -126,6 +126,11 @@ async function readText(response: Response): Promise<string | null> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
+/** An answer may quote the API key, and answers go into messages and files. Shorter keys than this are no secret. */
+function withoutKey(text: string | null, apiKey = ""): string | null {
+  return apiKey.length < 8 ? text : (text?.replaceAll(apiKey, "[API key]") ?? null);
+}
+
 function parsed(text: string | null): Outcome {
   const advice = "Check that the address is that of the service, and its path.";
   if (text === null) return { problem: `answered with more than ${maxBytes} bytes`, advice, isTransient: false };
@@ -145,9 +150,11 @@ function refused({ status, headers }: Response, text: string | null): Failure {
   };
 }
 
+const keyAdvice = " in an environment variable (`api_key_env`, for a judge also OPENAI_API_KEY)";
+
 const adviceFor: Readonly<Record<number, string | undefined>> = {
-  401: "Give the API key that it asks for.",
-  403: "Give an API key that may do this.",
+  401: `Give the API key that it asks for${keyAdvice}.`,
+  403: `Give an API key that may do this${keyAdvice}.`,
   404: "Check the path of the address and the model's name.",
   429: "Lower the number of calls at once, or the rate.",
 };

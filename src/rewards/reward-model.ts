@@ -26,7 +26,7 @@ export type ModelSample = {
 export type RewardModelOptions = ScoringTemplate & {
   /** The reward model's tokenizer. */
   readonly tokenizer: Tokenizer;
-  /** The actor's tokenizer, if the samples are templated again; null if both read the same tokens. */
+  /** Decodes the samples if they are templated again; null if the reward model reads the actor's tokens. */
   readonly inputTokenizer: Tokenizer | null;
 };
 
@@ -65,8 +65,9 @@ export function sampleTokens(sample: ModelSample, options: RewardModelOptions): 
 }
 
 /**
- * The text that a served reward model is sent. A beginning-of-sequence token that its tokenizer adds by itself is
- * removed from the template's text, because the server adds it again.
+ * The text that a served reward model is sent: the conversation in its chat template. A prompt that is a text stays one
+ * where the tokenizer has no template. A beginning-of-sequence token that the tokenizer adds by itself is removed from
+ * the template's text, because the server adds it again.
  */
 export function servedText(
   tokenizer: Tokenizer,
@@ -74,6 +75,7 @@ export function servedText(
   response: string,
   options: Pick<ScoringTemplate, "template" | "extra"> = {},
 ): string {
+  if (typeof prompt === "string" && (options.template ?? tokenizer.chatTemplate) === null) return prompt + response;
   const text = renderChat(tokenizer, answered(prompt, response), options);
   const { bosId, specialTokens } = tokenizer;
   const bos = specialTokens.bos_token ?? "";

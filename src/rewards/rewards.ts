@@ -1,5 +1,6 @@
 /**
- * The rewards of a run: samples in, scores out, one by one. The training loop, validation and `trainyard eval` use it.
+ * The rewards of a run: samples in, scores out, one by one or, for a function that takes batches, many in one call. The
+ * training loop, validation and `trainyard eval` use it.
  *
  * Reward functions run in the processes of a pool (`workers/`), which ends them at their deadline, so none can stop the
  * program. Only a function that is given as a value runs on the main thread. A sample whose reward function failed has
@@ -30,6 +31,8 @@ export type RewardsOptions = {
   readonly scorer: Scorer;
   /** Where code of the model runs, for the built-in scorers: in our sandbox unless a Sandbox Fusion service is named. */
   readonly code?: CodePlace;
+  /** The largest number of samples in one call of a function that takes batches; no limit if absent. */
+  readonly batchSize?: number;
   /** The largest number of processes; they are started when there is work for them. */
   readonly workers?: number;
   /** How long one call may take. */
@@ -83,9 +86,12 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
     codeSources: new Set(scorer.kind === "builtin" ? codeSources : []),
     budget,
     limit,
-    isBatch: scorer.kind === "file" && scorer.isBatch === true,
+    batchSize: takesBatches(scorer) ? (options.batchSize ?? Number.POSITIVE_INFINITY) : null,
   });
 }
+
+/** Whether the function is called with a list of samples. */
+export const takesBatches = (scorer: Scorer): boolean => scorer.kind === "file" && scorer.isBatch === true;
 
 /** A scorer of code whose interpreters are started when the first program comes. */
 function lazyCode({ fusionUrl = null, ...options }: CodePlace): { run: RewardFunction; close(): Promise<void> } {
@@ -125,7 +131,8 @@ type Parts = {
   readonly closeCode: () => Promise<void>;
   readonly budget: ErrorBudget;
   readonly limit: RateLimit | null;
-  readonly isBatch: boolean;
+  /** The largest number of samples in one call; null if the function takes one sample. */
+  readonly batchSize: number | null;
 };
 
 /** Scores samples until it is closed. */
@@ -141,15 +148,21 @@ export class Rewards {
   /** Score one sample. If its reward function fails, the outcome has a `failure`. */
   async score(input: RewardInput, signal?: AbortSignal): Promise<Outcome> {
     const { pool, codePool, codeSources: sources } = this.#parts;
-    const [outcome] = await this.#call(sources.has(input.dataSource) ? codePool : pool, [input], signal);
+    const [outcome] = this.#counted(await this.#run(sources.has(input.dataSource) ? codePool : pool, [input], signal));
     return outcome as Outcome; // a call has as many outcomes as samples
   }
 
-  /** Score samples, in their order: in one call if the function takes batches, else in a call for each. */
+  /**
+   * Score samples, in their order: in chunks of `batchSize` if the function takes batches, else in a call for each. What
+   * fails a call fails all samples of its chunk; failures are counted in the order of the samples.
+   */
   async scoreBatch(inputs: readonly RewardInput[], signal?: AbortSignal): Promise<readonly Outcome[]> {
-    const { pool, isBatch } = this.#parts;
-    if (isBatch && inputs.length > 0) return await this.#call(pool, inputs, signal);
-    return await Promise.all(inputs.map((input) => this.score(input, signal)));
+    const { pool, batchSize } = this.#parts;
+    if (batchSize === null) return await Promise.all(inputs.map((input) => this.score(input, signal)));
+    const chunks: Samples[] = [];
+    for (let i = 0; i < inputs.length; i += batchSize) chunks.push(inputs.slice(i, i + batchSize));
+    const outcomes = await Promise.all(chunks.map((samples) => this.#run(pool, samples, signal)));
+    return this.#counted(outcomes.flat());
   }
 
   /** The latest failures, oldest first. */
@@ -167,14 +180,18 @@ export class Rewards {
     await this.#stop(new Error("The rewards were closed before this sample was scored."));
   }
 
-  async #call(pool: RewardPool, samples: Samples, signal?: AbortSignal): Promise<Outcomes> {
-    const { budget, limit } = this.#parts;
+  async #run(pool: RewardPool, samples: Samples, signal?: AbortSignal): Promise<Outcomes> {
+    const { limit } = this.#parts;
     const { output, failure } = await (limit === null
       ? pool.run(samples, signal)
       : limit.run(() => pool.run(samples, signal), signal));
-    const outcomes = output ?? samples.map((sample) => failed(sample, failure.reason, failure.message));
+    return output ?? samples.map((sample) => failed(sample, failure.reason, failure.message));
+  }
+
+  /** Count failures against the error budget; beyond it, everything stops. */
+  #counted(outcomes: Outcomes): Outcomes {
     for (const { failure } of outcomes) {
-      this.#error ??= budget.add(failure);
+      this.#error ??= this.#parts.budget.add(failure);
     }
     if (this.#error === null) return outcomes;
     void this.#stop(this.#error);

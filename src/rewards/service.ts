@@ -8,7 +8,7 @@ import { z } from "zod";
 import { UserError } from "../util/errors.ts";
 import { withPath } from "./judge.ts";
 import { excerpt, type RemoteOptions, remote } from "./remote.ts";
-import type { RewardFunction, RewardInput, RewardValue } from "./reward.ts";
+import type { RewardInput, RewardValue } from "./reward.ts";
 
 type ServiceProtocol = "vllm" | "sglang" | "json";
 
@@ -17,9 +17,10 @@ type ServiceOptions = RemoteOptions & {
   readonly protocol: ServiceProtocol;
   /** The name under which the model is served; not sent by the protocol `json`. */
   readonly model?: string;
-  /** The text of a sample for a served model: see `servedText`. The actor's own text if absent. */
-  readonly render?: (input: RewardInput) => string;
 };
+
+/** A sample for a served model, with the text that the model reads: see `servedText` in reward-model.ts. */
+export type ServedSample = RewardInput & { readonly servedText?: string };
 
 type Sent = { readonly input: RewardInput; readonly text: string; readonly model: string };
 type Protocol = {
@@ -68,13 +69,13 @@ const protocols: Record<ServiceProtocol, Protocol> = {
   },
 };
 
-/** A reward function that asks a service. */
-export function serviceReward(options: ServiceOptions): RewardFunction {
-  const { url, model = "", render = ({ prompt, response }) => prompt + response } = options;
+/** A reward function that asks a service. A sample without `servedText` is sent as the actor's prompt and response. */
+export function serviceReward(options: ServiceOptions): (input: ServedSample) => Promise<RewardValue> {
+  const { url, model = "" } = options;
   const { path, send, answer } = protocols[options.protocol];
   const call = remote("The reward service", withPath(url, path), options);
   return async (input) => {
-    const said = await call(send({ input, text: render(input), model }));
+    const said = await call(send({ input, text: input.servedText ?? input.prompt + input.response, model }));
     const parsed = answer.safeParse(said);
     if (parsed.success) return parsed.data;
     throw new UserError(

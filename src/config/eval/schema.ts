@@ -2,13 +2,14 @@
  * The keys of `trainyard eval`: verl's `evaluation` tree (main_eval).
  *
  * Defaults are verl's, except: `data.path` must be given, and without `custom_reward_function.path` the built-in scorers
- * judge by the row's data source, where verl insists on a function. `data.group_key`, `data.output_path`, `eval.pass_score`
- * and the limits under `reward.` are ours.
+ * judge by the row's data source, where verl insists on a function. `data.group_key`, `data.output_path`, `reward_manager.name`,
+ * `eval.pass_score` and the limits under `reward.` are ours.
  */
 import { extname } from "node:path";
 import { z } from "zod";
 import { UserError } from "../../util/errors.ts";
 import {
+  choice,
   dict,
   field,
   type Input,
@@ -50,7 +51,12 @@ const reward = {
     null,
     "Processes that score at the same time; null for one per core, at most 8.",
   ),
-  timeout: field(number(0.001), 60, "Seconds one score may take."),
+  timeout: field(number(0.001), 60, "Seconds one call of the reward function may take."),
+  batch_size: field(
+    nullable(int(1)),
+    null,
+    "Samples in one call of the function with the manager batch; null for all responses of the files.",
+  ),
   error_budget: field(number(0, 1), 0.01, "Share of the scores that may go wrong before everything stops."),
   sandbox_fusion: {
     url: field(nullable(text), null, "Address of a Sandbox Fusion service that runs code; null runs it here."),
@@ -59,9 +65,18 @@ const reward = {
   },
 };
 
+const reward_manager = {
+  name: field(
+    choice("naive", "batch"),
+    "naive",
+    "How the function is called: naive with one sample, batch with a list of samples.",
+  ),
+};
+
 const fields = {
   data,
   custom_reward_function,
+  reward_manager,
   reward,
   eval: {
     pass_score: field(
@@ -98,6 +113,8 @@ export const evalSchema: Schema<typeof fields, EvalConfig> = {
   verb: "eval",
   fields,
   aliases: {
+    "reward_model.reward_manager": "reward_manager.name",
+    "reward.reward_manager.name": "reward_manager.name",
     "reward.custom_reward_function.path": "custom_reward_function.path",
     "reward.custom_reward_function.name": "custom_reward_function.name",
     "reward.custom_reward_function.reward_kwargs": "custom_reward_function.reward_kwargs",

@@ -164,10 +164,16 @@ function checkSampling({ actor_rollout_ref: { rollout } }: PpoConfig): void {
 }
 
 function checkRewards(config: PpoConfig): void {
-  const { reward_model: model, custom_reward_function: custom } = config;
+  const { reward_model: model, custom_reward_function: custom, reward_manager: manager } = config;
   if (custom.path !== null && custom.function !== null) {
     throw new UserError(
       `\`custom_reward_function.path\` is ${custom.path}, and the config file holds a function besides. Keep one of them.`,
+    );
+  }
+  if (manager.name === "batch" && custom.function !== null) {
+    throw new UserError(
+      "`reward_manager.name` is batch, and the reward function is in the config file, where it takes one sample. " +
+        "Put a function that takes a list of samples into a file: custom_reward_function.path=….",
     );
   }
   settings.rewardWay(config);
@@ -175,6 +181,14 @@ function checkRewards(config: PpoConfig): void {
   if (model.enable && model.model.path === null) {
     throw new UserError(
       "`reward_model.enable` is true, and `reward_model.model.path` is missing. Set it to a folder or hub id of a reward model.",
+    );
+  }
+  if (settings.isServed(config) && model.model.path === null) {
+    const { url, protocol } = model.service;
+    throw new UserError(
+      `\`reward_model.service.url\` is ${url}, and \`reward_model.model.path\` is missing. By the protocol ${protocol} a ` +
+        "served model gets the conversation in its own chat template: set the path to the folder or hub id of that " +
+        "model. Only its tokenizer is read.",
     );
   }
   const { judge } = model;

@@ -4,6 +4,7 @@
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
+import { isServed } from "./settings.ts";
 import type { PpoConfig } from "./tree.ts";
 
 /** Keys that have no effect while `because` gives a reason; a key that ends in a dot stands for all below it. */
@@ -110,13 +111,22 @@ const others: readonly Unused[] = [
       correction.bypass_mode ? null : "`algorithm.rollout_correction.bypass_mode` is false",
   },
   {
-    keys: ["reward_model.model.", "reward_model.max_length"],
+    keys: ["reward_model.model."],
+    because: (config) => (config.reward_model.enable || isServed(config) ? null : "`reward_model.enable` is false"),
+  },
+  {
+    keys: ["reward_model.max_length"],
     because: ({ reward_model: model }) => (model.enable ? null : "`reward_model.enable` is false"),
   },
   {
     keys: ["reward_model.max_concurrent", "reward_model.max_rpm", "reward_model.max_tpm"],
     because: ({ reward_manager: manager }) =>
       manager.name === "rate_limited" ? null : `\`reward_manager.name\` is ${manager.name}, not rate_limited`,
+  },
+  {
+    keys: ["reward.batch_size"],
+    because: ({ reward_manager: manager }) =>
+      manager.name === "batch" ? null : `\`reward_manager.name\` is ${manager.name}, not batch`,
   },
   {
     keys: ["reward_model.reward_kwargs."],

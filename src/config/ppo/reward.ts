@@ -3,7 +3,8 @@
  *
  * A response is scored by one of: a reward function, a reward model that runs here, a reward service or a judge behind an
  * address, or the built-in scorer of its data source. Departures from verl: no model is named by default; the number of
- * processes follows the machine; `judge`, `service`, `reward.timeout` and `reward.error_budget` are ours.
+ * processes follows the machine; `judge`, `service`, `reward.timeout`, `reward.batch_size` and
+ * `reward.error_budget` are ours.
  */
 import {
   bool,
@@ -20,7 +21,7 @@ import {
   real,
   text,
 } from "../../util/field.ts";
-import { rewardFunction } from "./values.ts";
+import { rewardFunction, variable } from "./values.ts";
 
 const overlong_buffer_cfg = {
   enable: field(bool, false, "Let the manager dapo take points off responses that come near the limit."),
@@ -46,6 +47,11 @@ const judge = {
   range: field(nullable(pair(real)), null, "Least and greatest score that is believed; null for any."),
   temperature: field(number(0), 0, "Temperature of its reply."),
   max_tokens: field(int(1), 1024, "Longest reply in tokens."),
+  api_key_env: field(
+    nullable(variable),
+    null,
+    "Environment variable that holds the API key; null for OPENAI_API_KEY, if that is set.",
+  ),
 };
 
 /** A reward model that is served elsewhere: see `rewards/service.ts`. */
@@ -57,6 +63,7 @@ const service = {
     "What it speaks: vLLM's or SGLang's /classify, or a sample as JSON and a score back.",
   ),
   model: field(nullable(name), null, "The model's name there."),
+  api_key_env: field(nullable(variable), null, "Environment variable that holds the API key; null for no key."),
 };
 
 export const reward_model = {
@@ -65,12 +72,12 @@ export const reward_model = {
     path: field(
       nullable(path),
       null,
-      "Folder or hub id of a sequence or token classifier with one label; needed when enabled.",
+      "Folder or hub id of the reward model; of one that service.url serves, only the tokenizer and its chat template are read.",
     ),
     input_tokenizer: field(
       nullable(path),
       "${actor_rollout_ref.model.path}",
-      "Folder or hub id of the actor's tokenizer, to decode with before the reward model's own template; null when both read the same tokens.",
+      "Folder or hub id of the tokenizer that responses are decoded with, before they go into the reward model's own template; null when both read the same tokens.",
     ),
   },
   max_length: field(nullable(int(1)), null, "Longest conversation it reads in tokens; null for its context."),
@@ -133,6 +140,11 @@ export const custom_reward_function = {
 };
 
 export const reward = {
-  timeout: field(number(0.001), 60, "Seconds one score may take."),
+  timeout: field(number(0.001), 60, "Seconds one call of the reward function may take."),
+  batch_size: field(
+    nullable(int(1)),
+    null,
+    "Samples in one call of the function with the manager batch; null for all samples of a step.",
+  ),
   error_budget: field(number(0, 1), 0.01, "Share of the scores that may go wrong before the run stops."),
 };

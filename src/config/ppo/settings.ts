@@ -166,6 +166,11 @@ export function managerSettings({ reward_manager: manager, reward_model: model }
   return managerRule(manager.name, model.reward_kwargs);
 }
 
+/** Whether a server runs the reward model: it is sent the conversation in the model's own chat template. */
+export function isServed({ reward_model: { service } }: PpoConfig): boolean {
+  return service.url !== null && service.protocol !== "json";
+}
+
 /** What scores a response. */
 export type RewardWay =
   | { readonly kind: "function"; readonly scorer: Scorer }

@@ -25,6 +25,12 @@ export const topP: Type<number> = {
   expects: "a number above 0 and at most 1",
 };
 
+/** The name of an environment variable; a key that was written here by mistake is refused. */
+export const variable: Type<string> = {
+  schema: z.string().regex(/^[A-Za-z_]\w*$/),
+  expects: "the name of an environment variable, such as JUDGE_API_KEY",
+};
+
 /** A function that a TypeScript config holds: what it prints as, and where another process finds it. */
 export class FunctionInFile {
   readonly path: string;

@@ -13,7 +13,7 @@ import { isObject } from "../../data/json-files.ts";
 import { columnOf, parseColumn, type Row, rowError } from "../../data/row.ts";
 import { describeFailure } from "../../rewards/outcome.ts";
 import type { RewardInput, Score } from "../../rewards/reward.ts";
-import { openRewards, type Rewards, type RewardsOptions } from "../../rewards/rewards.ts";
+import { openRewards, type Rewards, type RewardsOptions, takesBatches } from "../../rewards/rewards.ts";
 import { invariant } from "../../util/errors.ts";
 import { counted } from "../../util/format.ts";
 import { clearStatus, status, warn } from "../../util/log.ts";
@@ -58,9 +58,11 @@ const rowsAtOnce = 256;
 export async function evaluate(config: EvalConfig, { signal }: TrainContext): Promise<EvalReport> {
   const { rows } = await readRows(config.data.path);
   const samples = rows.map((row) => samplesOf(row, config)); // every row is checked before the first is scored
-  const rewards = await openRewards(rewardsOf(config));
+  const options = rewardsOf(config);
+  const rewards = await openRewards(options);
   try {
-    const scored = await scoreAll(samples, rewards, signal);
+    const score = takesBatches(options.scorer) ? scoreTogether : scoreAll;
+    const scored = await score(samples, rewards, signal);
     const { failed } = rewards.counts;
     const failures = rewards.failures.map(describeFailure);
     if (failed > 0)
@@ -161,11 +163,25 @@ async function scoreAll(samples: readonly Samples[], rewards: Rewards, signal: A
   return scored;
 }
 
-function rewardsOf({ custom_reward_function: custom, reward }: EvalConfig): RewardsOptions {
+/** The responses of all rows in the same calls, as the manager `batch` has it. */
+async function scoreTogether(samples: readonly Samples[], rewards: Rewards, signal: AbortSignal): Promise<ScoredRow[]> {
+  const all = samples.flatMap(({ inputs }) => inputs);
+  status(`scoring · ${counted(all.length, "response")}`);
+  const scores = (await rewards.scoreBatch(all, signal)).map(({ score }) => score ?? null);
+  let end = 0;
+  return samples.map(({ inputs, ...row }) => {
+    end += inputs.length;
+    return { ...row, scores: scores.slice(end - inputs.length, end) };
+  });
+}
+
+function rewardsOf({ custom_reward_function: custom, reward, reward_manager: manager }: EvalConfig): RewardsOptions {
   const { path, name, reward_kwargs: kwargs } = custom;
   const { sandbox_fusion: fusion } = reward;
   return {
-    scorer: path === null ? { kind: "builtin" } : { kind: "file", path, name, kwargs },
+    scorer:
+      path === null ? { kind: "builtin" } : { kind: "file", path, name, kwargs, isBatch: manager.name === "batch" },
+    ...(reward.batch_size === null ? {} : { batchSize: reward.batch_size }),
     timeoutMs: reward.timeout * 1000,
     errorBudget: reward.error_budget,
     ...(reward.num_workers === null ? {} : { workers: reward.num_workers }),

@@ -17,6 +17,7 @@ import type { TrainContext } from "../context.ts";
 import { onEngine } from "../open-engine.ts";
 import { rlSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
+import { rewardApiKey } from "./api-key.ts";
 import type { RlContext } from "./context.ts";
 import { trainInTurns } from "./in-turns.ts";
 import { type MachineExpiry, machineExpiry } from "./machine-expiry.ts";
@@ -28,6 +29,7 @@ import { validate } from "./validate.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
+  rewardApiKey(config, context.env); // a key that is missing is found before a model is opened
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
   const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
