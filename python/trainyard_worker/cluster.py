@@ -23,9 +23,8 @@ def start(local: dict[str, Any], init: dict[str, Any], env: dict[str, str], seco
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # training is the main work of this machine; Ray's default is 15
-    for name, value in _timeouts(seconds).items():
-        os.environ.setdefault(name, str(value))
-    for name, value in env.items():
+    defaults = {**{name: str(value) for name, value in _timeouts(seconds).items()}, **env}
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)  # the shell wins
     os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(_PACKAGE), os.environ.get("PYTHONPATH", "")])
     import ray
