@@ -48,20 +48,20 @@ describe.skipIf(python === "" || process.platform !== "linux")("a supervised com
     const { child, pids } = await run();
     expect(pids.every(isRunning)).toBe(true);
     child.stdin?.destroy();
-    await expectGone(pids, 10_000);
+    await expectGone(pids, 30_000);
   });
 
   test("ends, with its children, when its supervisor is killed", async () => {
     const { child, pids } = await run();
     child.kill("SIGKILL");
-    await expectGone(pids, 5000);
+    await expectGone(pids, 30_000);
   });
 
   test("leaves no children when it ends by itself, and its exit code is passed on", async () => {
     const { child, pids } = await run("3");
     const [code] = await once(child, "exit");
     expect(code).toBe(3);
-    await expectGone(pids, 5000);
+    await expectGone(pids, 30_000);
   });
 
   test("that is killed gives the exit code that a shell would give", async () => {
@@ -69,6 +69,6 @@ describe.skipIf(python === "" || process.platform !== "linux")("a supervised com
     process.kill(pids[0]!, "SIGKILL");
     const [code] = await once(child, "exit");
     expect(code).toBe(128 + 9);
-    await expectGone(pids, 5000);
+    await expectGone(pids, 30_000);
   });
 });

@@ -21,6 +21,7 @@ out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 from ray.cluster_utils import Cluster  # noqa: E402
+import psutil  # noqa: E402, I001  (Ray brings it along)
 
 
 def say(message: object) -> None:
@@ -32,6 +33,16 @@ def settings(cpus: str) -> dict[str, object]:
     return {"num_cpus": int(cpus), "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
+def power_off(node: object) -> None:
+    """End a node and everything that runs on it: its workers would otherwise live on for a while without it."""
+    raylets = [psutil.Process(info.process.pid) for info in node.all_processes["raylet"]]
+    workers = [process for raylet in raylets for process in raylet.children(recursive=True)]
+    cluster.remove_node(node, allow_graceful=False)
+    for process in workers:
+        if process.is_running():
+            process.kill()
+
+
 head, *others = sys.argv[1:]
 cluster = Cluster(True, head_node_args={**settings(head), "_system_config": system_config})
 nodes = [cluster.head_node] + [cluster.add_node(**settings(cpus)) for cpus in others]
@@ -39,7 +50,7 @@ say({"address": cluster.address})
 for line in sys.stdin:
     verb, argument = line.split()
     if verb == "kill":
-        cluster.remove_node(nodes[int(argument)], allow_graceful=False)
+        power_off(nodes[int(argument)])
     else:
         nodes.append(cluster.add_node(**settings(argument)))
     say({"done": verb})
