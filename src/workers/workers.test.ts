@@ -30,7 +30,7 @@ type ToolCall = { readonly tool: string; readonly args: Readonly<Record<string, 
 /** A handler module as a room would write it: several functions, found by the name in the input. */
 const tools = `
 const keep: unknown[] = [];
-const tools: Record<string, (args: any, city: string) => unknown> = {
+const tools: Record<string, (args: Record<string, unknown>, city: string) => unknown> = {
   weather: ({ day }, city) => ({ city, day, at: new Date(0), degrees: [20, 31n], words: new Map([["sunny", true]]) }),
   later: async ({ value }) => { await null; return { value }; },
   fail: () => { throw new RangeError("no such day"); },
@@ -43,7 +43,7 @@ const tools: Record<string, (args: any, city: string) => unknown> = {
 };
 export async function load({ city, isBroken }: { city: string; isBroken?: boolean }) {
   if (isBroken) throw new Error("the city is closed");
-  return { file: import.meta.filename, run: ({ tool, args }: any) => tools[tool]!(args, city) };
+  return { file: import.meta.filename, run: ({ tool, args }: { tool: string; args: Record<string, unknown> }) => tools[tool]!(args, city) };
 }`;
 
 const limits = { timeoutMs: 500, memoryMb: 150 };
