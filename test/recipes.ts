@@ -194,9 +194,10 @@ export class RecipeYard extends Sandbox {
   #replace(override: string, size: Readonly<Record<string, string>>): string {
     const [, op = "", key = "", value = ""] = /^([+~]*)([^=]*)=?(.*)$/s.exec(override) ?? [];
     if (!override.includes("=")) return override;
-    if (key === "reward_model.model.path" || key === "reward.reward_model.model_path")
+    const isRewardModel = key === "reward_model.model.path" || key === "reward.reward_model.model_path";
+    if (isRewardModel && /-RM-|-Reward-/.test(value))
       return `${key}=${this.#modelPath("llama", "LlamaForSequenceClassification")}`;
-    if (/model\.(path|partial_pretrain|input_tokenizer)$/.test(key))
+    if (isRewardModel || /model\.(path|partial_pretrain|input_tokenizer)$/.test(key))
       return `${key}=${this.#modelPath(modelTypeOf(value))}`;
     if (key.endsWith("sandbox_fusion.url")) return `${key}=${this.url}`;
     if (key.endsWith("custom_reward_function.path") && value !== "null") return `${key}=${this.path("reward.ts")}`;
@@ -209,6 +210,8 @@ export class RecipeYard extends Sandbox {
     const { code, said } = await this.command(...args);
     expect(code, said).toBe(0);
     expect(unmentioned(args, said)).toEqual([]);
+    const rewardModel = args.find((arg) => arg.startsWith("reward_model.model.path=")) ?? "";
+    expect(said.includes("ITS SCORES ARE NOISE")).toBe(rewardModel.endsWith("/causal")); // verl's scripts name two
     const step = args[0] === "sft" ? "train/loss" : "actor/grad_norm";
     const metrics = (await this.metrics(`runs/${recipe.name}`)).filter((data) => step in data);
     expect(metrics).toHaveLength(2);

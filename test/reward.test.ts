@@ -16,7 +16,7 @@ import { createModel } from "../src/models/create.ts";
 import { readAll } from "../src/models/safetensors.ts";
 import { scoreSamples } from "../src/rewards/reward-model.ts";
 import { loadTokenizer } from "../src/text/tokenizer.ts";
-import { checkScores, lastToken, scoreRows, scorerOf } from "../src/train/reward-scorer.ts";
+import { lastToken, rewardModelSpec, scoreRows, scorerOf } from "../src/train/reward-scorer.ts";
 import { Random } from "../src/util/random.ts";
 import { Child, pause, Sandbox, tinyConfig } from "./sandbox.ts";
 
@@ -141,8 +141,11 @@ test("preferences that follow no rule are not learnt: held-out pairs stay at cha
   expect(Math.abs(accuracy - 0.5)).toBeLessThan(0.15); // four standard deviations of 200 coins
 });
 
-test("a language model is no scorer", async () => {
-  await expect(checkScores(box.model)).rejects.toThrow(/is a language model: it has no score head/);
+test("a language model as reward model gets a new score head; a reward model keeps its own", async () => {
+  expect(await rewardModelSpec("lm", box.model, 7)).toEqual({ folder: box.model, head: "score", seed: 7 });
+  const scorer = box.path("scorer-of-its-own");
+  await createModel(scorer, { ...tinyConfig, architectures: ["LlamaForSequenceClassification"], num_labels: 1 }, 1);
+  expect(await rewardModelSpec("rm", scorer, 7)).toEqual({ folder: scorer });
 });
 
 describe("the gradient of a step", () => {

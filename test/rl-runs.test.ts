@@ -79,6 +79,22 @@ describe("a reward", () => {
     }
   });
 
+  test("model may be a language model: its new score head follows the seed, with a warning", async () => {
+    const keys = ["reward_model.enable=true", `reward_model.model.path=${yard.model}`];
+    const scoreOf = async (run: string, ...further: readonly string[]) => {
+      const { code, said } = await ppo(run, ...keys, ...further);
+      expect({ code, said }).toEqual({
+        code: 0,
+        said: expect.stringMatching(/a language model: .* ITS SCORES ARE NOISE/),
+      });
+      return (await yard.metrics(run)).map((data) => data["critic/score/mean"]);
+    };
+    const first = await scoreOf("new-head");
+    expect(await scoreOf("new-head-again")).toEqual(first);
+    expect(await scoreOf("new-head-other", "trainer.seed=2", `${rollout}.seed=1`, "data.seed=1")).not.toEqual(first);
+    expect(new Set(first).size).toBe(2);
+  });
+
   test("model reads responses as `input_tokenizer` decodes them", async () => {
     const score = { architectures: ["LlamaForSequenceClassification"], num_labels: 1 };
     const scorer = await yard.makeModel("reader", { ...charConfig, ...score }, 5);

@@ -3,10 +3,10 @@
  *
  * Sequence classification and token classification (verl's reward models) with one label give the same score here.
  */
-import type { ForwardOptions, Model } from "../engine/contract.ts";
+import type { ForwardOptions, Model, ModelSpec } from "../engine/contract.ts";
 import { readAnyConfig } from "../models/config.ts";
 import type { SequenceScorer } from "../rewards/reward-model.ts";
-import { UserError } from "../util/errors.ts";
+import { warn } from "../util/log.ts";
 
 /** A mask that counts the last token alone. */
 export function lastToken(ids: Int32Array): Uint8Array {
@@ -22,14 +22,19 @@ export async function scoreRows(model: Model, rows: readonly Int32Array[], optio
   return outputs.map(({ scores }) => scores!.at(-1)!);
 }
 
-/** Refuse a folder that has no score head: a language model. */
-export async function checkScores(folder: string): Promise<void> {
+/**
+ * How a reward model is opened. A language model gets a new score head, as in verl, whose weights `seed` decides; its
+ * scores mean nothing yet, so there is a warning.
+ */
+export async function rewardModelSpec(path: string, folder: string, seed: number): Promise<ModelSpec> {
   const { head } = await readAnyConfig(folder);
-  if (head !== "lm") return;
-  throw new UserError(
-    `${folder} is a language model: it has no score head. Give the folder of a reward model ` +
+  if (head !== "lm") return { folder };
+  warn(
+    `\`reward_model.model.path\` is ${path}, a language model: it has no score head. As in verl it gets a new one with ` +
+      `random weights (\`trainer.seed\` is ${seed}), so ITS SCORES ARE NOISE. Give a reward model ` +
       "(*ForSequenceClassification or *ForTokenClassification with one label); `trainyard reward` trains one.",
   );
+  return { folder, head: "score", seed };
 }
 
 /** A reward model as something that scores sequences. */

@@ -72,7 +72,7 @@ export const reward_model = {
     path: field(
       nullable(path),
       null,
-      "Folder or hub id of the reward model; of one that service.url serves, only the tokenizer and its chat template are read.",
+      "Folder or hub id of the reward model, a classifier with one label; a language model gets a new score head. Of one that service.url serves, only the tokenizer and its chat template are read.",
     ),
     input_tokenizer: field(
       nullable(path),

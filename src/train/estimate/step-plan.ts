@@ -56,7 +56,9 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
     { name: "actor", config: models.actor, isTrained: true },
     hasReference ? { name: "reference", config: models.actor, isTrained: false } : null,
     models.critic && { name: "critic", config: withHead(models.critic, "value"), isTrained: true },
-    isScored && models.rewardModel ? { name: "reward model", config: models.rewardModel, isTrained: false } : null,
+    isScored && models.rewardModel
+      ? { name: "reward model", config: scoring(models.rewardModel), isTrained: false }
+      : null,
   ];
   const passes: (Pass | null)[] = [
     isScored ? forward("gen", "reward model", "reward_model") : null,
@@ -96,6 +98,9 @@ export function sftPlan({ data }: SftConfig, model: ModelConfig, batches: readon
     sampling: [],
   };
 }
+
+/** A language model gets a score head. */
+const scoring = (config: ModelConfig): ModelConfig => (config.head === "lm" ? withHead(config, "score") : config);
 
 /** A step of `trainyard reward`; `batches` are both sides of the pairs of a few steps. */
 export function rewardPlan(

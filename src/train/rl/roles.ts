@@ -20,7 +20,7 @@ import { loadTokenizer } from "../../text/tokenizer.ts";
 import { UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
-import { checkScores } from "../reward-scorer.ts";
+import { rewardModelSpec } from "../reward-scorer.ts";
 import type { Prompts } from "./prompts.ts";
 import { openSaved, saveCalls } from "./role-checkpoint.ts";
 
@@ -78,13 +78,11 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
     savedAs: null,
     checkpoint: () => null,
     isNeeded: (config) => rewardWay(config).kind === "model",
-    async spec({ reward_model: { model } }, _, context) {
+    async spec({ reward_model: { model }, trainer }, _, context) {
       if (model.path === null) {
         throw new UserError("`reward_model.enable` is true, and `reward_model.model.path` names no model. Set it.");
       }
-      const folder = await fetchModel(model.path, context);
-      await checkScores(folder);
-      return { folder };
+      return rewardModelSpec(model.path, await fetchModel(model.path, context), trainer.seed);
     },
   },
 };
