@@ -37,6 +37,17 @@ test("a mini-batch size that does not divide the batch leaves a smaller last min
   expect([await updatesIn("rest", 2, "actor"), await updatesIn("rest", 2, "critic")]).toEqual([8, 8]);
 });
 
+test("handle_zero_tail decides whether the end of a group's longest response has a baseline", async () => {
+  const estimator = ["algorithm.adv_estimator=optimal_token_baseline", `${actor}.calculate_sum_pi_squared=true`];
+  const advantages = async (run: string, ...keys: readonly string[]) => {
+    const { code, said } = await ppo(run, ...reward, ...estimator, steps(1), "data.max_response_length=24", ...keys);
+    expect({ code, said }).toMatchObject({ code: 0 });
+    return (await yard.metrics(run))[0]!["critic/advantages/mean"];
+  };
+  const tailWithout = await advantages("tail-without");
+  expect(await advantages("tail-with", "algorithm.handle_zero_tail=false")).not.toEqual(tailWithout);
+});
+
 test("with validation_shuffle every validation has another order of the same prompts, in every run", async () => {
   const dumped = async (run: string, ...keys: readonly string[]): Promise<string[][]> => {
     const dir = yard.path(`${run}-dumps`);

@@ -73,7 +73,7 @@ function settingsOf(inputs: Inputs, version = ""): AdvantageSettings<Tree> {
     version: /^0\.[0-8]\b/.test(version) ? "0.7" : "0.9",
     ...(gdpo_reward_keys && { gdpo_reward_keys }),
     ...(gdpo_reward_weights && { gdpo_reward_weights }),
-    ...(inputs.handle_zero_tail !== undefined && { zeroTail: inputs.handle_zero_tail }),
+    ...(inputs.handle_zero_tail !== undefined && { handle_zero_tail: inputs.handle_zero_tail }),
   };
 }
 

@@ -193,7 +193,7 @@ describe("tool output between the policy's tokens", () => {
       fc.property(batch, fc.boolean(), (rows, zeroTail) => {
         const full = rows.map((r) => ({ ...r, tokens: r.tokens.map((t) => ({ ...t, counts: 1 })) }));
         const [plain, tir] = ["optimal_token_baseline", "tir_optimal_token_baseline"].map((name) =>
-          advantages(name, full, { zeroTail }),
+          advantages(name, full, { handle_zero_tail: zeroTail }),
         );
         expect(plain).toEqual(tir);
       }),
@@ -375,7 +375,7 @@ describe("what the formulas say", () => {
   test("an optimal token baseline leaves the longest answer's tail its own return", () => {
     const rows = [episode("a", 1, [1, 1, 1, 1]), episode("a", 0, [1, 1])];
     expect(advantages("tir_optimal_token_baseline", rows)[0]!.slice(2)).toEqual([1, 1]);
-    const tail = advantages("tir_optimal_token_baseline", rows, { zeroTail: false })[0]!.slice(2);
+    const tail = advantages("tir_optimal_token_baseline", rows, { handle_zero_tail: false })[0]!.slice(2);
     for (const entry of tail) expect(entry).toBeCloseTo(0, 6);
   });
 });

@@ -45,12 +45,10 @@ const shared = { gamma, lam, norm_adv_by_std_in_grpo };
 type SharedSettings = Resolved<typeof shared> & {
   /** Which verl is followed where 0.7 and 0.9 differ: `reinforce_plus_plus` and `grpo_vectorized`. */
   readonly version: Version;
-  /** Of the optimal token baselines, and not a key: no baseline where only the longest answer of a group still runs. */
-  readonly zeroTail?: boolean;
 };
 
 /** The names of what every estimator is given. */
-export const sharedSettings: readonly string[] = [...Object.keys(shared), "version", "zeroTail"];
+export const sharedSettings: readonly string[] = [...Object.keys(shared), "version"];
 
 /** What an estimator is given: the shared settings, and the values of its own fields. */
 export type AdvantageSettings<Fields extends Tree = NoFields> = SharedSettings & Resolved<Fields>;

@@ -4,7 +4,7 @@
  * The baseline at place t is the mean reward to go of the rows that still run there, weighted by how much gradient each
  * has gathered on its way: W_t = sum over tokens up to t of 1 - 2 p + sum p², the squared gradient norm of the logits.
  * A group of one has no baseline. Where only the longest answer still runs, the baseline would be its own reward, so
- * there is none (`zeroTail`). `tir_optimal_token_baseline` counts places in unmasked tokens, for answers with tool
+ * there is none (`handle_zero_tail`). `tir_optimal_token_baseline` counts places in unmasked tokens, for answers with tool
  * output; `optimal_token_baseline` in positions, and as in verl its tail begins at the *number* of unmasked tokens of
  * the second longest row, so it suits answers without gaps.
  *
@@ -12,6 +12,7 @@
  * could otherwise bring the sum of weights to 0 or below.
  */
 
+import { bool, field } from "../../util/field.ts";
 import { groupRows } from "../batch.ts";
 import { type AdvantageInput, type AdvantageResult, type AdvantageSettings, advantage, needed } from "./estimator.ts";
 import { refuseRow, rewardsToGo, zerosLike } from "./token-rows.ts";
@@ -20,13 +21,21 @@ import { refuseRow, rewardsToGo, zerosLike } from "./token-rows.ts";
 const EPSILON = 1e-8;
 const ROUNDING = 1e-6;
 
+const fields = {
+  handle_zero_tail: field(
+    bool,
+    true,
+    "With optimal token baselines: no baseline where only the longest response of a group still has tokens.",
+  ),
+};
+
 /** For answers without gaps. */
 export const optimalTokenBaseline = advantage({
   name: "optimal_token_baseline",
   paper: "arXiv:2602.07078",
   hasCritic: false,
   needs: ["groups", "oldLogprobs", "sumPiSquared"],
-  fields: {},
+  fields,
   compute: (input, settings) => lessBaseline(input, settings, { skipsMasked: false }),
 });
 
@@ -49,7 +58,11 @@ type Row = {
   readonly ratios: ArrayLike<number> | undefined;
 };
 
-function lessBaseline(input: AdvantageInput, { zeroTail = true }: AdvantageSettings, places: Places): AdvantageResult {
+function lessBaseline(
+  input: AdvantageInput,
+  { handle_zero_tail: zeroTail }: AdvantageSettings<typeof fields>,
+  places: Places,
+): AdvantageResult {
   const { rewards, mask, groups, rolloutWeights } = input;
   const logprobs = needed(input.oldLogprobs, "oldLogprobs");
   const sumPiSquared = needed(input.sumPiSquared, "sumPiSquared");

@@ -48,6 +48,7 @@ test("what algorithms get by default is verl's", () => {
     norm_adv_by_std_in_grpo: true,
     gdpo_reward_keys: [],
     gdpo_reward_weights: null,
+    handle_zero_tail: true,
     version: "0.9",
   });
   expect(settings.klSettings(config)).toEqual({ type: "fixed", kl_coef: 0.001 });
