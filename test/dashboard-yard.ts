@@ -24,6 +24,8 @@ export type Story = {
   readonly change?: (step: number) => Metrics;
   /** Rollouts of a step in the place of the usual ones. */
   readonly groups?: (step: number) => readonly NewGroup[];
+  /** Validation rollouts of a step in the place of the usual ones. */
+  readonly valGroups?: (step: number) => readonly NewGroup[];
 };
 
 /** Write a run folder and close it. */
@@ -39,7 +41,8 @@ export async function writeStep(run: Run, step: number, story: Story): Promise<v
   const isValidated = step % validateEvery === 0;
   if (rolloutsEvery > 0 && step % rolloutsEvery === 0)
     await run.logRollouts(step, "train", groups?.(step) ?? trainGroups(step, skillAt(step, story), seed));
-  if (rolloutsEvery > 0 && isValidated) await run.logRollouts(step, "val", valGroups(step, skillAt(step, story), seed));
+  if (rolloutsEvery > 0 && isValidated)
+    await run.logRollouts(step, "val", story.valGroups?.(step) ?? valGroups(step, skillAt(step, story), seed));
   await run.logMetrics(step, { ...metricsOf(step, story), ...story.change?.(step) });
 }
 

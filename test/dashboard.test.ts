@@ -77,6 +77,13 @@ const toolGroups = (): NewGroup[] => [
   },
 ];
 
+/** As many validation prompts as are shown, of which every tenth is answered wrong. */
+const manyGroups = (): NewGroup[] =>
+  Array.from({ length: 200 }, (_, i) => {
+    const answer = { response: "yes", tokens: ["yes"], logprobs: [-1], score: i % 10 === 0 ? 0 : 1, extra: {} };
+    return { prompt: `prompt ${i} of many`, truth: null, source: "many", episodes: [answer] };
+  });
+
 describe.skipIf(executable === undefined)(
   "the dashboard (skipped where there is no Chromium; CHROMIUM names one)",
   () => {
@@ -103,6 +110,7 @@ describe.skipIf(executable === undefined)(
         validateEvery: 1000,
         change: () => ({ [hostile]: 1, [`val-core/${hostile}/acc/mean@1`]: 1 }),
       });
+      await writeRun(join(root, "sums", "many"), { steps: 3, validateEvery: 1, valGroups: manyGroups });
       await writeRun(join(root, "tools"), { steps: 2, groups: toolGroups, validateEvery: 1000 });
       dashboard = await startDashboard({ folder: root });
       browser = await chromium.launch({ ...(executable && { executablePath: executable }), args: ["--no-sandbox"] });
@@ -479,6 +487,45 @@ describe.skipIf(executable === undefined)(
       await page.locator(".at-step.chosen").waitFor();
       const steps = await page.locator(".at-step > h3").allTextContents();
       expect([steps.length, steps[0], steps.at(-1)]).toEqual([24, "Step 10,000", "Step 50"]);
+    });
+
+    test("validation shows responses beside the prompts, however many there are, and finds the wrong ones", async () => {
+      const { url } = dashboard;
+      const page = await newPage();
+      await show(page, url, "sums/many", "validation");
+      expect(await page.locator(".matrix tbody tr").count()).toBe(200);
+      await page.locator(".matrix tbody tr").nth(150).locator("th button").click();
+      const card = page.locator(".history .prompt", { hasText: "prompt 150 " });
+      await card.waitFor();
+      const { top, height } = await card.evaluate((element) => ({
+        top: element.getBoundingClientRect().top,
+        height: innerHeight,
+      }));
+      expect(top).toBeGreaterThanOrEqual(0);
+      expect(top).toBeLessThan(height / 2);
+      await page.getByText("Wrong at the newest step").click();
+      expect(await page.locator(".matrix tbody tr").count()).toBe(20); // every tenth answer is wrong
+    });
+
+    test("the timeline says which colour is which phase, each with its own", async () => {
+      const { url } = dashboard;
+      const page = await newPage();
+      await show(page, url, "sums/long", "timeline");
+      const keys = page.locator(".timeline .legend .key");
+      expect(await keys.allTextContents()).toContain("Update actor");
+      const colours = await keys
+        .locator(".swatch")
+        .evaluateAll((swatches) => swatches.map((it) => getComputedStyle(it).backgroundColor));
+      expect(new Set(colours).size).toBe(colours.length);
+    });
+
+    test("descriptions of charts are whole", async () => {
+      const { url } = dashboard;
+      const page = await newPage();
+      await show(page, url, "sums/long", "curves");
+      const isCut = (element: Element) => element.scrollWidth > element.clientWidth;
+      for (const text of await page.locator(".chart .meaning, .chart h3").all())
+        expect(await text.evaluate(isCut)).toBe(false);
     });
 
     test("the page says when the dashboard is gone", async () => {

@@ -111,20 +111,18 @@ export const componentStyle = `
 .sections > section { margin-bottom: 26px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); gap: 14px; }
 .grid > :only-child { max-width: 780px; }
-.chart { padding: 13px 14px 6px; }
-.chart h3 { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-.chart .meaning {
-  color: var(--faint); font-size: 12px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; min-height: 18px;
-}
+.chart { display: flex; flex-direction: column; padding: 13px 14px 6px; }
+.chart .meaning { color: var(--faint); font-size: 12px; min-height: 18px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 4px 0 4px; min-height: 20px; font-size: 12.5px; }
 .key { display: inline-flex; align-items: center; gap: 6px; min-width: 0; }
 .key .label { color: var(--soft); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; max-width: 210px; }
 .key .value { font-weight: 600; min-width: 44px; }
-.plot { height: 190px; }
+.plot { height: 190px; margin-top: auto; }
 .u-select { background: rgba(var(--heat), 0.14); }
 .u-cursor-x { border-right: 1px dashed var(--faint) !important; }
 
 .timeline { display: grid; gap: 14px; }
+.timeline .legend { margin-top: 8px; }
 .bars { display: block; width: 100%; height: 220px; margin-top: 10px; cursor: crosshair; touch-action: pan-y; }
 .lane { display: grid; grid-template-columns: 160px 1fr 76px; align-items: center; gap: 12px; padding: 3px 0; font-size: 13px; }
 .lane .label { color: var(--soft); }
@@ -215,10 +213,16 @@ ${shades("entropy", "e", "--heat", [0.1, 0.2, 0.3, 0.42, 0.56])}
 .hit-row b { text-align: right; }
 mark { background: rgba(var(--heat), 0.25); color: inherit; border-radius: 3px; }
 
-.validation { display: grid; gap: 16px; }
-.matrix { width: auto; margin-top: 10px; border-spacing: 2px; border-collapse: separate; }
-.matrix thead th { text-align: center; font-weight: 500; padding: 0 2px; min-width: 40px; white-space: nowrap; }
-.matrix thead th:first-child { text-align: left; }
+.validation { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 16px; align-items: start; }
+.validation .segments { margin-top: 10px; }
+.validation > .card { position: sticky; top: 8px; }
+.validation > .card .scroll { max-height: calc(100vh - 130px); overflow-y: auto; margin-top: 10px; }
+.matrix { width: auto; border-spacing: 2px; border-collapse: separate; }
+.matrix thead th {
+  position: sticky; top: 0; z-index: 2; background: var(--surface); text-align: center; font-weight: 500; padding: 0 2px;
+  min-width: 40px; white-space: nowrap;
+}
+.matrix thead th:first-child { left: 0; z-index: 3; text-align: left; }
 .matrix tbody th { position: sticky; left: 0; background: var(--surface); z-index: 1; }
 .matrix tbody th button {
   width: 236px; text-align: left; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; border-color: transparent;
@@ -239,6 +243,9 @@ ${[0.04, 0.18, 0.34, 0.52, 0.72].map((alpha, i) => `.cell.shade${i} { background
   .rollouts-body { grid-template-columns: minmax(0, 1fr); }
   .groups { position: static; grid-auto-flow: column; grid-auto-columns: minmax(200px, 70%); overflow-x: auto; padding-bottom: 6px; }
   .scales { margin-left: 0; }
+  .validation { grid-template-columns: minmax(0, 1fr); }
+  .validation > .card { position: static; }
+  .validation > .card .scroll { max-height: 45vh; }
 }
 @media (max-width: 640px) {
   .run-row.head { display: none; }

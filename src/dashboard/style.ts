@@ -12,7 +12,8 @@ const light = `
   --accent: #3457d5; --accent-soft: #e8edfc; --on-accent: #ffffff;
   --good: #0f7b54; --good-soft: #dff3ea; --warn: #8f5600; --warn-soft: #fcf0d8; --bad: #b8252f; --bad-soft: #fbe6e7;
   --series-0: #3457d5; --series-1: #d9730d; --series-2: #0f9467; --series-3: #9147c9; --series-4: #d23f87;
-  --series-5: #0e8ba8; --series-6: #a37b00; --series-7: #6b7280;
+  --series-5: #0e8ba8; --series-6: #a37b00; --series-7: #6b7280; --series-8: #6a9a1f; --series-9: #8a5a44;
+  --series-10: #b3344a; --series-11: #5b4fc4;
   --up: 15, 123, 84; --down: 199, 62, 40; --heat: 52, 87, 213;
   --shadow: 0 1px 2px rgb(20 26 40 / 5%), 0 1px 6px rgb(20 26 40 / 4%);
 `;
@@ -23,7 +24,8 @@ const dark = `
   --accent: #8aa4ff; --accent-soft: #1b2540; --on-accent: #0d1015;
   --good: #4fc794; --good-soft: #12291f; --warn: #e2ad4e; --warn-soft: #2a2112; --bad: #f2777d; --bad-soft: #2e171a;
   --series-0: #7c9aff; --series-1: #f2a355; --series-2: #4cc795; --series-3: #c08cf0; --series-4: #f07fb4;
-  --series-5: #4fc3dc; --series-6: #d9b84a; --series-7: #9aa3b2;
+  --series-5: #4fc3dc; --series-6: #d9b84a; --series-7: #9aa3b2; --series-8: #a3d15c; --series-9: #c99a82;
+  --series-10: #f08a96; --series-11: #a39bf5;
   --up: 79, 199, 148; --down: 242, 119, 100; --heat: 124, 154, 255;
   --shadow: none;
 `;

@@ -161,8 +161,8 @@ export class Chart {
         series: [{}, ...series],
         scales: { x: { time: false }, y: { range: (_, min, max) => rangeOf(min, max) } },
         axes: [
-          { ...axis, grid: { show: false }, label: "step", size: 26, values: (_, ticks) => ticks.map(tickText) },
-          { ...axis, grid, label: unit, size: 46, values: (_, ticks) => ticks.map(tickText) },
+          { ...axis, grid: { show: false }, label: "step", size: 26, incrs: stepSizes, values: tickTexts },
+          { ...axis, grid, label: unit, size: 46, values: tickTexts },
         ],
         cursor: {
           sync: { key: syncKey, setSeries: false },
@@ -258,7 +258,7 @@ function lastOf(column: ArrayLike<number | null | undefined>): number | null {
 /** Colours of lines, from the style sheet. */
 export function palette(): string[] {
   const style = getComputedStyle(document.documentElement);
-  return Array.from({ length: 8 }, (_, i) => style.getPropertyValue(`--series-${i}`).trim());
+  return Array.from({ length: 12 }, (_, i) => style.getPropertyValue(`--series-${i}`).trim());
 }
 
 /** Colours and font of what is around the lines. */
@@ -273,6 +273,11 @@ function withAlpha(hex: string, alpha: number): string {
     .toString(16)
     .padStart(2, "0")}`;
 }
+
+const tickTexts = (_: uPlot, ticks: readonly number[]): string[] => ticks.map(tickText);
+
+/** Distances between ticks of the step axis, which has whole numbers only: 1, 2, 5, 10, 20, … */
+const stepSizes = Array.from({ length: 28 }, (_, i) => [1, 2, 5][i % 3]! * 10 ** Math.floor(i / 3));
 
 /** Ticks are round already: only their size is shortened. */
 function tickText(tick: number): string {

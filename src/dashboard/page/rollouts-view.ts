@@ -28,6 +28,8 @@ class RolloutsBrowser implements View {
   readonly #steps = h("div", { class: "stepper" });
   readonly #groups = h("div", { class: "groups" });
   readonly #group = h("div", { class: "group" });
+  /** What an advantage compares a response with. */
+  readonly #compared = h("span");
   readonly #search: RolloutSearch;
   #index: RolloutIndex | null = null;
   #kind: RolloutKind = "train";
@@ -46,7 +48,7 @@ class RolloutsBrowser implements View {
     this.element = h("div", { class: "rollouts" }, [
       h("div", { class: "toolbar" }, [this.#kindChoice(), this.#steps, this.#search.input]),
       this.#search.results,
-      h("div", { class: "toolbar second" }, [this.#colourChoice(), this.#orderChoice(), legendOf()]),
+      h("div", { class: "toolbar second" }, [this.#colourChoice(), this.#orderChoice(), legendOf(this.#compared)]),
       body,
       tokenTip(body),
     ]);
@@ -242,6 +244,7 @@ class RolloutsBrowser implements View {
     const scores = group.episodes.map(({ score }) => score);
     const [best, worst] = extremesOf(scores);
     const largest = largestOf(group.episodes.map(({ advantages }) => advantages));
+    this.#compared.textContent = group.episodes.length > 1 ? "better than its group" : "better than expected";
     const cards = orderByScore(scores, settings.order).map((place) =>
       responseCard(group.episodes[place]!, {
         title: `Response ${place + 1}`,
@@ -284,11 +287,11 @@ function scoreStrip({ episodes }: RolloutGroup): HTMLElement {
 }
 
 /** What the colours mean; the style sheet shows the one that is chosen. */
-function legendOf(): HTMLElement {
-  const scale = (name: string, from: string, classes: readonly string[], to: string) =>
+function legendOf(compared: HTMLElement): HTMLElement {
+  const scale = (name: string, from: string, classes: readonly string[], to: Child) =>
     h("span", { class: `scale ${name}` }, [from, ...classes.map((it) => h("i", { class: it })), to]);
   return h("div", { class: "scales" }, [
-    scale("advantage", "worse", ["down4", "down2", "none", "up2", "up4"], "better than its group"),
+    scale("advantage", "worse", ["down4", "down2", "none", "up2", "up4"], compared),
     scale("surprise", "sure", ["p0", "p1", "p2", "p3", "p4", "p5"], "surprising"),
     scale("entropy", "no choice", ["e0", "e1", "e2", "e3", "e4", "e5"], "many choices"),
   ]);

@@ -26,6 +26,7 @@ class Timeline implements View {
   readonly element: HTMLElement;
   readonly #run: RunData;
   readonly #canvas = h("canvas", { class: "bars", attributes: { role: "img", "aria-label": "Seconds of each step" } });
+  readonly #legend = h("div", { class: "legend" });
   readonly #step = h("div", { class: "card step-card" });
   readonly #table = h("div", { class: "card" });
   readonly #resized: ResizeObserver;
@@ -43,6 +44,7 @@ class Timeline implements View {
           h("h3", { textContent: "Seconds per step" }),
           h("span", { class: "at", textContent: "point at a step; click to keep it" }),
         ]),
+        this.#legend,
         this.#canvas,
       ]),
       this.#step,
@@ -82,8 +84,21 @@ class Timeline implements View {
 
   #render(): void {
     this.#draw();
+    this.#renderLegend();
     this.#renderStep();
     this.#renderTable();
+  }
+
+  #labels(): string[] {
+    return [...this.#phases().map(({ label }) => label), "Other"];
+  }
+
+  #renderLegend(): void {
+    const colors = this.#colors();
+    const keys = this.#labels().map((label, i) =>
+      h("span", { class: "key" }, [swatch(colors[i]!), h("span", { class: "label", textContent: label })]),
+    );
+    this.#legend.replaceChildren(...keys);
   }
 
   #colors(): string[] {
@@ -205,7 +220,7 @@ class Timeline implements View {
     const parts = this.#meanOf([row, row]);
     const sum = total(parts) || 1;
     const colors = this.#colors();
-    const labels = [...this.#phases().map(({ label }) => label), "Other"];
+    const labels = this.#labels();
     let start = 0;
     const lanes = parts.flatMap((seconds, i) => {
       const from = start;

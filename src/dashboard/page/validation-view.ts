@@ -1,6 +1,6 @@
-/** Validation over time: every prompt by step, and the responses to one of them from the first step to the last. */
+/** Validation over time: every prompt by step, and beside them the responses to one prompt from the newest step on. */
 import type { PromptHistory, ValidationTable } from "../api.ts";
-import { empty, h, renderOnce, type View } from "./dom.ts";
+import { empty, h, renderOnce, segments, type View } from "./dom.ts";
 import { getPromptHistory, getValidation } from "./fetch.ts";
 import { promptLine, showCount, showNumber } from "./format.ts";
 import { promptCard, responseCard, tokenTip } from "./response-card.ts";
@@ -10,12 +10,16 @@ export function validationView(run: RunData): View {
   return new Validation(run);
 }
 
+/** All prompts, or those whose newest score is below the highest score of the table. */
+type Filter = "all" | "wrong";
+
 class Validation implements View {
   readonly element: HTMLElement;
   readonly #run: RunData;
   readonly #table = h("div", { class: "card" });
   readonly #history = h("div", { class: "history" });
   #shown: ValidationTable | null = null;
+  #filter: Filter = "all";
   #key: string | null = null;
   #step: number | null = null;
 
@@ -52,6 +56,7 @@ class Validation implements View {
     }
     const scores = table.prompts.flatMap((prompt) => prompt.scores).filter((score) => score !== null);
     const range: [number, number] = [Math.min(...scores), Math.max(...scores)];
+    const prompts = this.#filter === "all" ? table.prompts : table.prompts.filter((it) => isWrong(it, range));
     const some =
       table.validations > table.steps.length
         ? `${table.steps.length} of ${showCount(table.validations)} validations, evenly spaced`
@@ -61,6 +66,7 @@ class Validation implements View {
         h("h3", { textContent: "Mean score by prompt and step" }),
         h("span", { class: "at", textContent: some }),
       ]),
+      this.#filterChoice(),
       h("div", { class: "scroll" }, [
         h("table", { class: "matrix" }, [
           h("thead", {}, [
@@ -72,10 +78,27 @@ class Validation implements View {
           h(
             "tbody",
             {},
-            table.prompts.map((prompt) => this.#row(prompt, table.steps, range)),
+            prompts.map((prompt) => this.#row(prompt, table.steps, range)),
           ),
         ]),
       ]),
+    );
+  }
+
+  #filterChoice(): HTMLElement {
+    return segments<Filter>(
+      "Prompts",
+      [
+        ["all", "All prompts"],
+        ["wrong", "Wrong at the newest step"],
+      ],
+      {
+        chosen: this.#filter,
+        onChoose: (filter) => {
+          this.#filter = filter;
+          this.#render();
+        },
+      },
     );
   }
 
@@ -119,6 +142,12 @@ class Validation implements View {
     this.#history.replaceChildren(...historyCards(history, this.#step));
     this.#history.querySelector(".at-step.chosen")?.scrollIntoView({ block: "nearest" });
   }
+}
+
+/** Whether the newest score of a prompt is below the highest score of the table. */
+function isWrong({ scores }: ValidationTable["prompts"][number], [, high]: readonly [number, number]): boolean {
+  const newest = scores.findLast((score) => score !== null) ?? null;
+  return newest !== null && newest < high;
 }
 
 /** Five shades from the lowest score to the highest. */
