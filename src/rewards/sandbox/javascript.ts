@@ -133,10 +133,14 @@ class Run {
     const result = this.#invoke(this.#property(tools, "stringify"), this.#settle(returned, tick, true));
     return { isComplete: true, result: this.#context.getString(result) };
   }
+
+  /** JavaScript of TypeScript. Anything but a mistake of the program leaves the parser unusable, and with it the process. */
   #typed(source: string): string {
     try {
       return unexported(stripTypes(source));
     } catch (error) {
+      const isOfProgram = error instanceof Error && "code" in error && programErrors.has(String(error.code));
+      if (!isOfProgram) throw error;
       throw new Stop("error", String(error), 1);
     }
   }
@@ -212,6 +216,12 @@ class Run {
     return this.#keep(exit);
   }
 }
+
+/** How Node's parser reports a mistake of the program. */
+const programErrors: ReadonlySet<string> = new Set([
+  "ERR_INVALID_TYPESCRIPT_SYNTAX",
+  "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX",
+]);
 
 function stripTypes(source: string): string {
   return stripTypeScriptTypes(source, { mode: "transform" });

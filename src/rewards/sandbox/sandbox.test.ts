@@ -512,3 +512,17 @@ test("closing a sandbox ends its programs", async () => {
   await waiting;
   await expect(endless).resolves.toMatchObject({ status: "crash" });
 });
+
+test("a program that breaks the parser of types does not change the score of later ones", async () => {
+  const one = await openSandbox({ threads: 1 });
+  try {
+    const typescript = (code: string) => one.run({ language: "typescript", code, timeoutMs: 20_000 });
+    const good = "const x: number = 1;\nconsole.log(x);";
+    expect(await typescript(good)).toMatchObject({ status: "ok", stdout: "1\n" });
+    expect(await typescript(`let x: number = ${"(".repeat(2000)}`)).toMatchObject({ status: "crash" });
+    expect(await typescript(good)).toMatchObject({ status: "ok", stdout: "1\n" });
+    expect(await typescript("let x: number = ;")).toMatchObject({ status: "error", exitCode: 1 });
+  } finally {
+    await one.close();
+  }
+});

@@ -87,7 +87,13 @@ export class Sandbox {
   }
 }
 
-type Job = { readonly request: Request; resolve(outcome: Outcome): void; reject(error: unknown): void };
+type Job = {
+  readonly request: Request;
+  /** It has crashed an interpreter once. */
+  readonly hasCrashed: boolean;
+  resolve(outcome: Outcome): void;
+  reject(error: unknown): void;
+};
 
 /** The processes of one interpreter, and the programs that wait for one. */
 class Lane {
@@ -98,6 +104,7 @@ class Lane {
   readonly #idle: InterpreterProcess[] = [];
   #confined: Confined | null = null;
   #starting = 0;
+  #isClosed = false;
   #snapshot: Uint8Array | null = null;
 
   constructor(interpreter: Interpreter, options: Required<SandboxOptions>) {
@@ -107,12 +114,13 @@ class Lane {
 
   run(request: Request): Promise<Outcome> {
     return new Promise((resolve, reject) => {
-      this.#jobs.push({ request, resolve, reject });
+      this.#jobs.push({ request, hasCrashed: false, resolve, reject });
       this.#pump();
     });
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     for (const job of this.#jobs.splice(0)) job.reject(new Error("internal: the code sandbox was closed"));
     await Promise.all([...this.#all].map((process) => process.end()));
   }
@@ -140,8 +148,13 @@ class Lane {
   }
 
   async #give(job: Job, process: InterpreterProcess): Promise<void> {
-    job.resolve(await process.run(job.request));
-    if (this.#isFit(process)) this.#idle.push(process);
+    const outcome = await process.run(job.request);
+    // A crash may come from what an earlier program left behind, so it counts only if a new process crashes too.
+    if (outcome.status === "crash" && !job.hasCrashed && !this.#isClosed)
+      this.#jobs.unshift({ ...job, hasCrashed: true });
+    else job.resolve(outcome);
+    if (outcome.status === "crash") this.#drop(process);
+    else if (this.#isFit(process)) this.#idle.push(process);
     else this.#drop(process);
     this.#pump();
   }
