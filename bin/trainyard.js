@@ -17,12 +17,29 @@ if (isNewEnough) await start();
 else startOn(findNode());
 
 async function start() {
+  followLauncher();
   module.enableCompileCache(); // parsed code is kept between runs, so that --help answers at once
   const source = join(root, "src/cli/main.ts");
   const compiled = join(root, "dist/cli/main.js");
   const file = existsSync(source) ? source : compiled;
   const { main } = await import(pathToFileURL(file).href);
   process.exitCode = await main(process.argv.slice(2), process.env);
+}
+
+/**
+ * End like after SIGTERM when the process that relaunched us is gone: a run must not go on unseen. The variable is not
+ * for programs that we start.
+ */
+function followLauncher() {
+  const launcher = Number(process.env.TRAINYARD_RELAUNCHED ?? 0);
+  delete process.env.TRAINYARD_RELAUNCHED;
+  if (launcher === 0 || process.platform === "win32") return;
+  const look = setInterval(() => {
+    if (process.ppid === launcher) return;
+    clearInterval(look);
+    process.kill(process.pid, "SIGTERM");
+  }, 500);
+  look.unref();
 }
 
 /** The binary that the npm package `node` carries, here or in a folder above. */
@@ -36,7 +53,7 @@ function findNode() {
 }
 
 function startOn(node) {
-  const isSecondTry = process.env.TRAINYARD_RELAUNCHED === "1";
+  const isSecondTry = process.env.TRAINYARD_RELAUNCHED !== undefined;
   if (node === undefined || isSecondTry) {
     process.stderr.write(
       `trainyard needs Node ${oldest.join(".")} or newer, and this is ${process.versions.node}. ` +
@@ -45,7 +62,7 @@ function startOn(node) {
     process.exitCode = 2;
     return;
   }
-  const env = { ...process.env, TRAINYARD_RELAUNCHED: "1" };
+  const env = { ...process.env, TRAINYARD_RELAUNCHED: String(process.pid) };
   const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: "inherit", env });
   // The child decides when to stop: a signal is passed on, and its exit code becomes ours.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));

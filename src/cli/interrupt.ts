@@ -1,9 +1,11 @@
 /**
- * Ctrl-C and SIGTERM: the first asks the work to stop, the second ends the program at once.
+ * Ctrl-C, SIGTERM and SIGHUP (the terminal was closed): the first asks the work to stop, the second ends the program at
+ * once. Under nohup, SIGHUP has no effect.
  *
  * npm and our launcher pass on a signal that the terminal has already sent to every process, so one key press can
  * arrive twice. A repeat within 300 ms is therefore the same press.
  */
+import { readFileSync, readlinkSync } from "node:fs";
 import { info } from "../util/log.ts";
 
 /** The exit code of an interrupted program. */
@@ -25,7 +27,7 @@ type SignalOptions = {
   readonly endBy?: NodeJS.Signals;
 };
 
-/** Run `work` with a signal that Ctrl-C and SIGTERM abort; returns whether one of them came. */
+/** Run `work` with a signal that Ctrl-C, SIGTERM and SIGHUP abort; returns whether one of them came. */
 export async function untilSignal(
   work: (signal: AbortSignal) => Promise<void>,
   { notice, endBy }: SignalOptions,
@@ -41,8 +43,10 @@ export async function untilSignal(
       endAtOnce(endBy ?? name);
     }
   };
+  const onHangUp = isUnderNohup() ? () => undefined : onSignal;
   process.on("SIGINT", onSignal);
   process.on("SIGTERM", onSignal);
+  process.on("SIGHUP", onHangUp);
   try {
     await work(controller.signal);
   } catch (error) {
@@ -50,8 +54,22 @@ export async function untilSignal(
   } finally {
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
+    process.off("SIGHUP", onHangUp);
   }
   return controller.signal.aborted;
+}
+
+/**
+ * Whether nohup started this program. Node does not keep an ignored SIGHUP, so the trace that nohup leaves is looked for:
+ * a standard input that is /dev/null, open for writing only.
+ */
+function isUnderNohup(): boolean {
+  try {
+    const flags = /^flags:\s*([0-7]+)$/m.exec(readFileSync("/proc/self/fdinfo/0", "utf8"))?.[1] ?? "0";
+    return readlinkSync("/proc/self/fd/0") === "/dev/null" && (Number.parseInt(flags, 8) & 3) === 1;
+  } catch {
+    return false; // a system without /proc
+  }
 }
 
 /**

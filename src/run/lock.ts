@@ -3,7 +3,8 @@
  *
  * A process that was killed cannot remove its lock, so a lock whose process is gone is taken over. A process is more
  * than its number: numbers are reused, and a reboot or another container starts them again, so the lock also holds the
- * start time and the boot id where the system has them. The lock of another machine (a shared disk) counts as gone once
+ * start time and the boot id where the system has them. A process that has ended and that nobody waits for (a zombie, as
+ * in a container whose first process does not collect them) is gone too. The lock of another machine (a shared disk) counts as gone once
  * its holder has not touched it for a minute.
  *
  * The lock appears with its whole content at once (a hard link), and replacing a dead one needs a claim that only one
@@ -32,7 +33,12 @@ export type Lock = { release(): Promise<void> };
 
 /** Take the lock at `path`; if another process has it, the error names that process. */
 export async function takeLock(path: string, dir: string, key = "trainer.default_local_dir"): Promise<Lock> {
-  const mine: Owner = { pid: process.pid, host: hostname(), boot: await bootId(), started: await startOf(process.pid) };
+  const mine: Owner = {
+    pid: process.pid,
+    host: hostname(),
+    boot: await bootId(),
+    started: (await statOf(process.pid)).started,
+  };
   try {
     while (!((await claim(path, mine)) || (await replaceDead(path, mine, { dir, key })))) await sleep(20);
   } catch (error) {
@@ -127,7 +133,8 @@ async function isAlive(owner: Owner, path: string, mine: Owner): Promise<boolean
   } catch (error) {
     if (codeOf(error) === "ESRCH") return false; // EPERM: it runs, under another user
   }
-  const started = await startOf(owner.pid);
+  const { state, started } = await statOf(owner.pid);
+  if (state === "Z" || state === "X") return false;
   return started === owner.started || started === "" || owner.started === "";
 }
 
@@ -161,9 +168,10 @@ async function bootId(): Promise<string> {
   return (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "")).trim();
 }
 
-/** Start time of a process in clock ticks since boot: the 22nd field of its stat line. "" where there is none. */
-async function startOf(pid: number): Promise<string> {
+/** The state of a process and its start time in clock ticks since boot: fields 3 and 22 of its stat line. "" for none. */
+async function statOf(pid: number): Promise<{ readonly state: string; readonly started: string }> {
   const line = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
   // The second field is the program's name in parentheses and may hold anything, parentheses included.
-  return line.slice(line.lastIndexOf(")") + 2).split(" ")[19] ?? "";
+  const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
+  return { state: fields[0] ?? "", started: fields[19] ?? "" };
 }

@@ -371,6 +371,24 @@ describe("the lock", () => {
   };
 
   test.skipIf(!existsSync("/proc/self/stat"))(
+    "of a process that has ended, but that nobody waits for, is taken over (skipped where there is no /proc)",
+    async () => {
+      // The shell becomes a program that never waits for the child that it has.
+      const parent = spawn("sh", ["-c", "sleep 0.1 & echo $!; exec sleep 60"], { stdio: ["ignore", "pipe", "ignore"] });
+      try {
+        const pid = Number(await firstLine(parent));
+        const stat = () => readFile(`/proc/${pid}/stat`, "utf8").then((line) => line.split(") ")[1]!.split(" "));
+        const started = (await stat())[19]!;
+        while ((await stat())[0] !== "Z") await new Promise((resolve) => setTimeout(resolve, 10));
+        await liveOtherThan((owner) => Object.assign(owner, { pid, started }));
+        await inRun({}, async () => {});
+      } finally {
+        parent.kill("SIGKILL");
+      }
+    },
+  );
+
+  test.skipIf(!existsSync("/proc/self/stat"))(
     "is taken over when its process number now belongs to another program (skipped where there is no /proc)",
     async () => {
       await liveOtherThan((owner) => {
