@@ -8,6 +8,7 @@
 import { existsSync } from "node:fs";
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
+import { z } from "zod";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { explainWrite, temporaryName, writeFileAtomic } from "../util/files.ts";
 import { restoreAside, writeFolder } from "../util/folders.ts";
@@ -15,6 +16,7 @@ import { info, warn } from "../util/log.ts";
 import {
   checkpointPath,
   isLeftover,
+  linesPath,
   pointerPath,
   roleDir,
   statePath,
@@ -24,21 +26,34 @@ import {
 } from "./names.ts";
 
 /** A saved state of training: weights and optimizer in `dir`, everything else in `state`. */
-export type Checkpoint = { readonly step: number; readonly dir: string; readonly state: unknown };
+export type Checkpoint = {
+  readonly step: number;
+  readonly dir: string;
+  readonly state: unknown;
+  /** How many lines the run's files had; null for a checkpoint that does not say so. */
+  readonly lines: LineCounts | null;
+};
+
+/** Lines of metrics.jsonl and rollouts.jsonl. */
+const LineCounts = z.object({ metrics: z.int(), rollouts: z.int() });
+export type LineCounts = z.infer<typeof LineCounts>;
+
+type NewCheckpoint = {
+  write(dir: string): Promise<void>;
+  readonly state: unknown;
+  readonly lines: LineCounts;
+};
 
 /** verl's `trainer.resume_mode`. */
 export type ResumeMode = "auto" | "disable" | "resume_path";
 
 /** Save a checkpoint: `write` fills the folder it is given, `state` is written to `state.json`. */
-export async function saveCheckpoint(
-  dir: string,
-  step: number,
-  { write, state }: { write: (dir: string) => Promise<void>; state: unknown },
-): Promise<void> {
+export async function saveCheckpoint(dir: string, step: number, { write, state, lines }: NewCheckpoint): Promise<void> {
   const target = checkpointPath(dir, step);
   try {
     await writeFolder(target, async (temporary) => {
       await write(temporary);
+      await writeFile(linesPath(temporary), `${JSON.stringify(lines)}\n`);
       await writeFile(statePath(temporary), `${JSON.stringify(state, null, 2)}\n`);
     });
     await writePointer(dir, step);
@@ -93,8 +108,8 @@ async function discard(path: string, dir: string): Promise<void> {
 
 /** The checkpoint that the pointer names, or else the newest complete one before it; null if there is none. */
 export async function latestCheckpoint(dir: string): Promise<Checkpoint | null> {
-  const named = await readPointer(dir);
-  if (named === null) return null;
+  const named = (await readPointer(dir)) ?? (await newestStep(dir));
+  if (named === NO_STEP) return null;
   for (const step of (await stepsIn(dir)).reverse()) {
     if (step > named) continue;
     const found = await readCheckpoint(checkpointPath(dir, step), step);
@@ -136,12 +151,18 @@ export async function findStart(dir: string, mode: ResumeMode, path: string | nu
 
 /** Point to the checkpoint that a run starts from, so that a later `auto` agrees with the metrics that are kept. */
 export async function pointAt(dir: string, start: Checkpoint | null): Promise<void> {
-  const isOwn = start !== null && resolve(start.dir) === resolve(checkpointPath(dir, start.step));
-  const own = isOwn ? start.step : null; // `resume_path` may name another run's checkpoint
-  if ((await readPointer(dir)) === own) return;
-  if (own !== null) return await writePointer(dir, own);
-  await rm(pointerPath(dir), { force: true });
+  const own = start !== null && isOwn(dir, start) ? start.step : null;
+  const named = await readPointer(dir);
+  if (own !== null && named !== own) return await writePointer(dir, own);
+  // Without checkpoints there is nothing to point away from.
+  if (own !== null || named === NO_STEP || (await stepsIn(dir)).length === 0) return;
+  await writePointer(dir, NO_STEP);
   info(`Starting over in ${dir}: existing checkpoints stay until newer ones replace them.`);
+}
+
+/** Whether a checkpoint is one of the run folder's; `resume_path` may name another run's. */
+export function isOwn(dir: string, { dir: checkpoint, step }: Checkpoint): boolean {
+  return resolve(checkpoint) === resolve(checkpointPath(dir, step));
 }
 
 /** Remove the temporary files and folders of a killed process, and finish what it had begun to replace. */
@@ -150,6 +171,17 @@ export async function clearLeftovers(dir: string): Promise<void> {
   for (const name of await readdir(dir)) {
     if (isLeftover(name)) await rm(join(dir, name), { recursive: true, force: true });
   }
+}
+
+/** In the pointer file: the run has no checkpoint yet, whatever folders an earlier run has left. */
+const NO_STEP = 0;
+
+/** The newest checkpoint of a run folder whose pointer is gone. */
+async function newestStep(dir: string): Promise<number> {
+  const newest = (await stepsIn(dir)).at(-1);
+  if (newest === undefined) return NO_STEP;
+  warn(`${pointerPath(dir)} is missing; taking the newest checkpoint, of step ${newest}`);
+  return newest;
 }
 
 async function writePointer(dir: string, step: number): Promise<void> {
@@ -175,9 +207,17 @@ async function readPointer(dir: string): Promise<number | null> {
 /** Read a checkpoint's state; null if the folder is not a complete checkpoint. */
 async function readCheckpoint(dir: string, step: number): Promise<Checkpoint | null> {
   try {
-    return { step, dir, state: JSON.parse(await readFile(statePath(dir), "utf8")) };
+    return { step, dir, state: JSON.parse(await readFile(statePath(dir), "utf8")), lines: await readLines(dir) };
   } catch {
     return null; // no folder, no state.json, or one that was cut short: training cannot resume from it
+  }
+}
+
+async function readLines(checkpoint: string): Promise<LineCounts | null> {
+  try {
+    return LineCounts.parse(JSON.parse(await readFile(linesPath(checkpoint), "utf8")));
+  } catch {
+    return null; // an older checkpoint; nothing but a warning depends on it
   }
 }
 

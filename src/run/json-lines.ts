@@ -16,20 +16,32 @@ const newline = 10;
 export class JsonLinesFile {
   readonly #path: string;
   #file: FileHandle | null = null;
+  #lines: number;
 
-  private constructor(path: string) {
+  private constructor(path: string, lines: number) {
     this.#path = path;
+    this.#lines = lines;
+  }
+
+  /** How many lines the file has. */
+  get lines(): number {
+    return this.#lines;
   }
 
   /** For a run that resumes after `lastStep`; null starts with an empty file. */
   static async open(path: string, lastStep: number | null): Promise<JsonLinesFile> {
+    let lines = 0;
     try {
       if (lastStep === null) await rm(path, { force: true });
-      else await truncate(path, await keptBytes(path, lastStep));
+      else {
+        const kept = await keptOf(path, lastStep);
+        await truncate(path, kept.bytes);
+        lines = kept.lines;
+      }
     } catch (error) {
       if (codeOf(error) !== "ENOENT") throw explainWrite(path, error);
     }
-    return new JsonLinesFile(path);
+    return new JsonLinesFile(path, lines);
   }
 
   /** Append a line of a step; a number that is not finite is written as null. */
@@ -37,6 +49,7 @@ export class JsonLinesFile {
     try {
       this.#file ??= await open(this.#path, "a");
       await this.#file.writeFile(`${JSON.stringify({ step, ...rest })}\n`);
+      this.#lines++;
     } catch (error) {
       throw explainWrite(this.#path, error);
     }
@@ -52,21 +65,23 @@ export class JsonLinesFile {
 }
 
 /** How much of the file a run that resumes after `lastStep` keeps. */
-async function keptBytes(path: string, lastStep: number): Promise<number> {
+async function keptOf(path: string, lastStep: number): Promise<{ readonly bytes: number; readonly lines: number }> {
   const file = await open(path, "r");
-  let kept = 0;
+  let [bytes, lines] = [0, 0];
   let isPast = false;
   try {
     await eachLine(file, [0, (await file.stat()).size], (line, start) => {
       const step = stepOfLine(line);
       isPast ||= step === null || step > lastStep;
-      if (!isPast) kept = start + line.length + 1;
-      return !isPast;
+      if (isPast) return false;
+      bytes = start + line.length + 1;
+      lines++;
+      return true;
     });
   } finally {
     await file.close();
   }
-  return kept;
+  return { bytes, lines };
 }
 
 /** The step that a line begins with; null for a line that this program did not write. */

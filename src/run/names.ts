@@ -7,6 +7,7 @@
  *   log.txt                                the messages of the program
  *   global_step_N/                         one checkpoint
  *     state.json                           everything that is not weights: loader, random numbers, KL controller
+ *     lines.json                           how many lines metrics.jsonl and rollouts.jsonl had
  *     actor/, critic/, reward/             one trained model each, as a Hugging Face folder
  *       optimizer/                         the state of its optimizer
  *   latest_checkpointed_iteration.txt      N of the checkpoint to resume from
@@ -28,6 +29,7 @@ export const rolloutWeightsPath = (dir: string): string => join(dir, "rollout_we
 export const lockPath = (dir: string): string => join(dir, "run.lock");
 export const checkpointPath = (dir: string, step: number): string => join(dir, `global_step_${step}`);
 export const statePath = (checkpoint: string): string => join(checkpoint, "state.json");
+export const linesPath = (checkpoint: string): string => join(checkpoint, "lines.json");
 /** What a best actor or a skipped batch is, inside its folder. */
 export const bestInfoPath = (best: string): string => join(best, "best.json");
 export const skippedInfoPath = (skipped: string): string => join(skipped, "batch.json");

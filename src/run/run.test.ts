@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { isTiming } from "../../test/timings.ts";
 import { UserError } from "../util/errors.ts";
-import { info, setLevel } from "../util/log.ts";
+import { info, mirrorTo, setLevel } from "../util/log.ts";
 import { Random } from "../util/random.ts";
 import { readMetrics } from "./metrics.ts";
 import { claimRun, type Run, type RunOptions } from "./run.ts";
@@ -38,6 +38,18 @@ const checkpoints = async () => (await readdir(dir)).filter((name) => name.start
 async function inRun<T>(options: RunOptions, body: (run: Run) => Promise<T>, where = dir): Promise<T> {
   await using claim = await claimRun(where, options);
   return await body(await claim.begin(config));
+}
+
+/** The warnings that `work` gives. */
+async function warnings(work: () => Promise<unknown>): Promise<string[]> {
+  const lines: string[] = [];
+  const stop = mirrorTo((line) => lines.push(line));
+  try {
+    await work();
+  } finally {
+    stop();
+  }
+  return lines.filter((line) => line.startsWith("warning"));
 }
 
 /** A step as a trainer takes it: its metrics, then a checkpoint that holds one file. */
@@ -88,7 +100,12 @@ describe("resuming", () => {
   test("auto starts at the beginning in an empty folder and at the last checkpoint otherwise", async () => {
     expect(await inRun({}, async (run) => [run.start, await run.latest()])).toEqual([null, null]);
     await steps(3);
-    const found = { step: 3, dir: join(dir, "global_step_3"), state: { n: 3 } };
+    const found = {
+      step: 3,
+      dir: join(dir, "global_step_3"),
+      state: { n: 3 },
+      lines: { metrics: 3, rollouts: 0 },
+    };
     expect(await inRun({}, async (run) => [run.start, await run.latest()])).toEqual([found, found]);
   });
 
@@ -108,6 +125,59 @@ describe("resuming", () => {
       await inRun({}, async () => {});
       expect(await metricsText()).toBe(saved);
     }
+  });
+
+  const losses: Record<string, [change: (path: string) => Promise<void>, said: RegExp]> = {
+    deleted: [
+      (path) => rm(path),
+      /metrics.jsonl has lost 3 lines: it had 3 lines at step 3 and has 0 that can be read/,
+    ],
+    "cut short": [async (path) => truncate(path, 40), /metrics.jsonl has lost 2 lines: .* has 1 that can be read/],
+    garbled: [
+      async (path) => writeFile(path, (await readFile(path, "utf8")).replace('{"step":2', '{"stop":2')),
+      /metrics.jsonl has lost 2 lines: .* has 1 that can be read/,
+    ],
+  };
+  for (const [what, [change, expected]] of Object.entries(losses)) {
+    test(`says which lines are lost when the metrics were ${what}`, async () => {
+      await steps(3);
+      await change(join(dir, "metrics.jsonl"));
+      const said = await warnings(() => inRun({}, async () => {}));
+      expect(said).toEqual([expect.stringMatching(expected)]);
+    });
+  }
+
+  test("says that rollouts are lost", async () => {
+    await inRun({}, async (run) => {
+      await run.logRollouts(1, "train", []);
+      await step(run, 1);
+    });
+    await truncate(join(dir, "rollouts.jsonl"), 5);
+    const said = await warnings(() => inRun({}, async () => {}));
+    expect(said).toEqual([expect.stringMatching(/rollouts.jsonl has lost 1 line: it had 1 line at step 1/)]);
+  });
+
+  test("takes the newest checkpoint when the pointer is gone, and says so", async () => {
+    await steps(3);
+    await rm(join(dir, "latest_checkpointed_iteration.txt"));
+    let start: number | undefined;
+    const said = await warnings(() =>
+      inRun({}, async (run) => {
+        start = run.start?.step;
+      }),
+    );
+    expect([start, said]).toEqual([
+      3,
+      [expect.stringMatching(/iteration.txt is missing; taking the newest .* step 3/)],
+    ]);
+    expect(await pointer()).toBe("3");
+  });
+
+  test("a run that starts over does not resume from what the one before left, even if it saves nothing", async () => {
+    await steps(3);
+    await inRun({ resumeMode: "disable" }, async () => {});
+    expect(await inRun({}, async (run) => run.start)).toBe(null);
+    expect(await pointer()).toBe("0");
   });
 
   test("starts with empty metrics when no checkpoint was saved", async () => {

@@ -12,12 +12,14 @@ import { dirname, resolve } from "node:path";
 import { invariant, messageOf } from "../util/errors.ts";
 import { explainWrite, writeFileAtomic } from "../util/files.ts";
 import { writeFolder } from "../util/folders.ts";
+import { counted } from "../util/format.ts";
 import { mirrorTo, warn } from "../util/log.ts";
-import type { Checkpoint, ResumeMode, Retention } from "./checkpoint.ts";
+import type { Checkpoint, LineCounts, ResumeMode, Retention } from "./checkpoint.ts";
 import {
   clearLeftovers,
   explainSave,
   findStart,
+  isOwn,
   latestCheckpoint,
   pointAt,
   prune,
@@ -107,6 +109,8 @@ class RunClaim {
       await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
       const metrics = await JsonLinesFile.open(metricsPath(dir), start?.step ?? null);
       const rollouts = await JsonLinesFile.open(rolloutsPath(dir), start?.step ?? null);
+      if (start !== null && isOwn(dir, start))
+        tellLost(dir, start, { metrics: metrics.lines, rollouts: rollouts.lines });
       this.#run = new Run({ dir, start, retention, metrics, rollouts, stopLog: mirrorLog(dir) });
       return this.#run;
     } catch (error) {
@@ -123,6 +127,20 @@ class RunClaim {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+}
+
+/** Say which lines of the run's files are gone: cut off, garbled or deleted since the checkpoint was saved. */
+function tellLost(dir: string, { step, lines }: Checkpoint, now: LineCounts): void {
+  for (const [path, had, has] of [
+    [metricsPath(dir), lines?.metrics ?? 0, now.metrics],
+    [rolloutsPath(dir), lines?.rollouts ?? 0, now.rollouts],
+  ] as const) {
+    if (has >= had) continue;
+    warn(
+      `${path} has lost ${counted(had - has, "line")}: it had ${counted(had, "line")} at step ${step} and has ${has} that ` +
+        "can be read. The run goes on; what was lost stays lost.",
+    );
   }
 }
 
@@ -180,9 +198,11 @@ export class Run {
 
   /** Save a checkpoint: `write` fills a folder with weights and optimizer, `state` is everything else. */
   async saveCheckpoint(step: number, write: (dir: string) => Promise<void>, state: unknown): Promise<void> {
+    const { metrics, rollouts } = this.#parts;
+    const lines = { metrics: metrics.lines, rollouts: rollouts.lines }; // now: later steps may be logged meanwhile
     // Flush first: a power cut after the checkpoint must not lose the lines of its steps.
-    await Promise.all([this.#parts.metrics.sync(), this.#parts.rollouts.sync()]);
-    await saveCheckpoint(this.dir, step, { write, state });
+    await Promise.all([metrics.sync(), rollouts.sync()]);
+    await saveCheckpoint(this.dir, step, { write, state, lines });
     this.#savedStep = step;
     await prune(this.dir, this.#parts.retention);
   }
