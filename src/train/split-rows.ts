@@ -9,7 +9,7 @@ import { UserError } from "../util/errors.ts";
 import { callHook, loadHook } from "./load-hook.ts";
 
 /** The keys below `data.` that say where rows are. */
-type DataKeys = DataRow & {
+export type DataKeys = DataRow & {
   readonly train_files: readonly string[];
   readonly val_files: readonly string[];
   readonly custom_cls: HookSource<"dataset">;
