@@ -6,7 +6,6 @@ import { parseOverride } from "../src/config/overrides.ts";
 import { ppoSchema } from "../src/config/ppo/schema.ts";
 import { klSettings, microBatching } from "../src/config/ppo/settings.ts";
 import { resolve } from "../src/config/resolve.ts";
-import { Loader } from "../src/data/loader.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { cut, tokensOfBlock } from "../src/engine/embedded/micro-batches.ts";
 import { readConfig } from "../src/models/config.ts";
@@ -17,6 +16,7 @@ import { loadPrompts } from "../src/train/rl/prompts.ts";
 import { openRoles } from "../src/train/rl/roles.ts";
 import { openRolloutClient } from "../src/train/rl/rollout-client.ts";
 import { takeStep } from "../src/train/rl/step.ts";
+import { openTrainRows } from "../src/train/rl/train-rows.ts";
 import { setLevel } from "../src/util/log.ts";
 import { isRight } from "./addition.ts";
 import { type RlJob, type RlStep, rlJobSchema } from "./rl-job.ts";
@@ -35,20 +35,14 @@ await serve(async (input): Promise<Answers> => {
   const roles = await openRoles(config, prompts, { engine, start: null }, context);
   const { tokenizer } = prompts;
   const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
-  const loader = new Loader({
-    rows: prompts.train.length,
-    batchSize: job.prompts,
-    shuffle: true,
-    seed: 1,
-    dropLast: true,
-  });
+  const { rows } = openTrainRows(config, prompts);
   const progress = new Progress(1, job.steps);
   const rlContext: RlContext = {
     config,
     prompts,
     roles,
     rollout,
-    loader,
+    rows,
     progress,
     totalSteps: job.steps,
     peak: null,

@@ -18,6 +18,21 @@ export type { PpoInput } from "./config/ppo/schema.ts";
 export type { RewardConfigInput } from "./config/reward/schema.ts";
 export type { SftInput } from "./config/sft/schema.ts";
 export { type RunningDashboard, startDashboard } from "./dashboard/server.ts";
+export {
+  type DataGeneratorDefinition,
+  type DataRow,
+  type DatasetFunction,
+  type DatasetRequest,
+  defineDataGenerator,
+  defineDataset,
+  defineSampler,
+  type GeneratorBatch,
+  type SamplerChoice,
+  type SamplerDefinition,
+  type TrainedBatch,
+  type TrainedGroup,
+  type TrainedResponse,
+} from "./data/hooks.ts";
 export type { LossMetrics, OptimizerStep, StepResult, TokenLoss, TokenRow, TrainOptions } from "./engine/contract.ts";
 export type { Node } from "./graph/node.ts";
 /** The operations that losses are written with. */

@@ -42,9 +42,11 @@ const validateVerb = (checks: RowChecks) =>
       let isSound = true;
       const code = await withInterrupt(async (signal) => {
         status(`reading ${file}`);
-        const { rows, columns } = await readRows(checkFile(file));
+        const path = checkFile(file);
+        const hasDataset = overrides.some(({ path: key, value }) => key === "data.custom_cls.path" && value !== null);
+        const { rows, columns } = hasDataset ? { rows: [], columns: [] } : await readRows(path);
         clearStatus();
-        const [name, { check }] = chooseCheck(checks, flags.for, { file, columns });
+        const [name, { check }] = chooseCheck(checks, flags.for, { file, columns, hasDataset });
         const findings = new Findings();
         const { model = null } = flags;
         const used = await check({ file, rows, columns, model, overrides, env, signal }, findings);
@@ -55,18 +57,27 @@ const validateVerb = (checks: RowChecks) =>
     },
   });
 
-type File = { readonly file: string; readonly columns: readonly string[] };
+type File = {
+  readonly file: string;
+  readonly columns: readonly string[];
+  /** Whether a dataset of the user reads the file. */
+  readonly hasDataset: boolean;
+};
 
 /** The check that was asked for, or else the first one that the columns fit. */
-function chooseCheck(checks: RowChecks, wanted: string, { file, columns }: File): readonly [string, RowCheck] {
+function chooseCheck(
+  checks: RowChecks,
+  wanted: string,
+  { file, columns, hasDataset }: File,
+): readonly [string, RowCheck] {
   const has = (...names: readonly string[]) => names.every((name) => columns.includes(name));
   const found = [...checks].find(([name, { fits }]) => name === wanted || (wanted === "auto" && fits(has)));
   if (found !== undefined) return found;
   const options = [...checks.keys()].map((name) => `--for ${name}`);
-  throw new UserError(
-    `${file} has the columns ${columns.map((name) => `\`${name}\``).join(", ")}, which do not show which verb they are for. ` +
-      `Name it with ${options.slice(0, -1).join(", ")} or ${options.at(-1)}.`,
-  );
+  const why = hasDataset
+    ? "The dataset of `data.custom_cls.path` reads the file, so its columns do not show which verb the rows are for."
+    : `${file} has the columns ${columns.map((name) => `\`${name}\``).join(", ")}, which do not show which verb they are for.`;
+  throw new UserError(`${why} Name it with ${options.slice(0, -1).join(", ")} or ${options.at(-1)}.`);
 }
 
 /** `1 row`, `1319 rows`. */
@@ -98,6 +109,7 @@ Usage: trainyard data validate FILE [--model MODEL] [--for VERB] [key=value …]
   trainyard data validate ~/data/gsm8k/train.parquet --model Qwen/Qwen2.5-0.5B-Instruct
   trainyard data validate pairs.jsonl --for reward --model models/tiny data.max_length=512
   trainyard data validate rows.jsonl data.prompt_key=question data.response_key=answer
+  trainyard data validate notes.txt --for sft data.custom_cls.path=dataset.ts
 
 The keys are those of the verb (trainyard ppo --help); give the ones you train with. Every row is read as the verb would
 read it, and the messages are those of the verb. It finds columns that are missing or of another type, ground truths

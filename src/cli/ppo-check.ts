@@ -15,6 +15,7 @@ import {
   openReading,
   type Reading,
   Repeats,
+  rowsOf,
   spread,
 } from "./row-check.ts";
 
@@ -28,7 +29,8 @@ export const checkPrompts: Check = async (task, findings) => {
   const { path, tokenizer_path: tokenizerPath } = all.model;
   const reading = await openReading(hasModel ? { path, tokenizerPath } : null, task, findings);
   const selection = { maxSamples: data.train_max_samples, shuffle: data.shuffle, seed: data.seed ?? trainer.seed };
-  const used = chooseSamples(task.rows.length, selection).map((index) => task.rows[index]!);
+  const rows = await rowsOf(task, data, reading);
+  const used = chooseSamples(rows.length, selection).map((index) => rows[index]!);
   const columns = { promptKey: data.prompt_key, rewardFnKey: data.reward_fn_key };
   const repeats = new Repeats();
   const lengths: number[] = [];

@@ -8,9 +8,9 @@ import { firstRows, openSupervised, sayLengths, unlimited } from "./supervised-c
 
 /** Check preference pairs. */
 export const checkPairs: Check = async (task, findings) => {
-  const { config, reading } = await openSupervised(task, rewardSchema, findings);
+  const { config, reading, rows } = await openSupervised(task, rewardSchema, findings);
   const { data } = config;
-  const used = firstRows(task.rows, data.train_max_samples);
+  const used = firstRows(rows, data.train_max_samples);
   const padId = reading.model === null ? null : (paddingOf(reading.model) ?? reading.tokenizer.padId);
   const encodeWhole = pairEncoder(config, reading.tokenizer, { padId, limits: unlimited });
   const encode = pairEncoder(config, reading.tokenizer, { padId });

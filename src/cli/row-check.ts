@@ -7,6 +7,7 @@
  * the tokenizer, and what depends on tokens or on a chat template is not checked.
  */
 import { homedir } from "node:os";
+import { isNamed } from "../config/hooks.ts";
 import type { Entry } from "../config/overrides.ts";
 import { resolve } from "../config/resolve.ts";
 import type { Schema } from "../config/schema.ts";
@@ -15,6 +16,7 @@ import { type ModelConfig, readConfig } from "../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import type { TrainContext } from "../train/context.ts";
 import { fetchModel } from "../train/fetch-model.ts";
+import { type DataKeys, splitReader } from "../train/split-rows.ts";
 import { UserError } from "../util/errors.ts";
 import type { Tree } from "../util/field.ts";
 import { clearStatus, info, status } from "../util/log.ts";
@@ -24,7 +26,7 @@ import { standInTokenizer } from "./stand-in-tokenizer.ts";
 /** What to check, and with which settings. */
 export type CheckTask = TrainContext & {
   readonly file: string;
-  /** All rows of the file. */
+  /** All rows of the file; none where a dataset reads it. */
   readonly rows: readonly Row[];
   /** The columns that any of its rows has. */
   readonly columns: readonly string[];
@@ -76,6 +78,13 @@ export async function openReading(
   const { tokenizerPath } = paths;
   const tokenizerFolder = tokenizerPath === null ? folder : await fetchModel(tokenizerPath, { env, signal });
   return { tokenizer: await loadTokenizer(tokenizerFolder), model };
+}
+
+/** The rows that the verb would train on: those of the file, or what the dataset of `data.custom_cls` makes of it. */
+export async function rowsOf({ rows }: CheckTask, data: DataKeys, { tokenizer }: Reading): Promise<readonly Row[]> {
+  if (!isNamed(data.custom_cls)) return rows;
+  const read = await splitReader(data, tokenizer);
+  return await read("train", Number.POSITIVE_INFINITY);
 }
 
 const yieldEvery = 64;

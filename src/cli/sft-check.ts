@@ -13,9 +13,9 @@ import { firstRows, openSupervised, sayLengths, unlimited } from "./supervised-c
 /** Check rows to learn from. */
 export const checkExamples: Check = async (given, findings) => {
   const task = { ...given, overrides: [...guessedKeys(given, findings), ...given.overrides] };
-  const { config, reading } = await openSupervised(task, sftSchema, findings);
+  const { config, reading, rows } = await openSupervised(task, sftSchema, findings);
   const { data } = config;
-  const used = firstRows(task.rows, data.train_max_samples);
+  const used = firstRows(rows, data.train_max_samples);
   const encodeWhole = sftEncoder(config, reading.tokenizer, unlimited);
   const encode = sftEncoder(config, reading.tokenizer);
   const repeats = new Repeats();

@@ -171,8 +171,11 @@ function readBranch(reading: Reading, entry: Entry, refusals: Map<string, string
     }
     return;
   }
-  const honoured = [...fieldsOf(schema.fields).keys()].some((key) => key.startsWith(`${entry.path}.`));
-  if (entry.value === null && !honoured) return;
+  const below = [...fieldsOf(schema.fields)].filter(([key]) => key.startsWith(`${entry.path}.`));
+  if (entry.value === null && below.every(([, { type }]) => type.schema.safeParse(null).success)) {
+    for (const [key] of below) read(reading, { ...entry, path: key }, refusals); // verl's `data.sampler=null`
+    return;
+  }
   const group = own(schema.groups, entry.path);
   const chosen = group === undefined || typeof entry.value !== "string" ? undefined : own(group, entry.value);
   if (chosen !== undefined) {

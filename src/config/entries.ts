@@ -1,5 +1,6 @@
 /** What all kinds of config files have in common: they are read as text and become one entry per leaf. */
 import { readFile } from "node:fs/promises";
+import { isHook } from "../data/hooks.ts";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { isDict } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
@@ -17,7 +18,7 @@ export async function readConfig(file: string): Promise<string> {
   }
 }
 
-/** The entries of a dict, one per leaf; `whereOf` says where a path was written. */
+/** The entries of a dict, one per leaf; `whereOf` says where a path was written. A hook is the key `value` of its branch. */
 export function entriesOf(
   value: Readonly<Record<string, unknown>>,
   whereOf: (path: string) => string,
@@ -25,6 +26,7 @@ export function entriesOf(
 ): Entry[] {
   return Object.entries(value).flatMap(([name, item]): Entry[] => {
     const path = prefix === "" ? name : `${prefix}.${name}`;
+    if (isHook(item)) return [{ path: `${path}.value`, op: "set", value: item, where: whereOf(path) }];
     if (isDict(item) && Object.keys(item).length > 0) return entriesOf(item, whereOf, path);
     return [{ path, op: "set", value: item, where: whereOf(path) }];
   });

@@ -29,6 +29,28 @@ describe("a loader", () => {
     );
   });
 
+  test("takes rows that are added from the next epoch on, also after it is resumed", () => {
+    const three = { rows: 3, batchSize: 2, shuffle: true, seed: 1, dropLast: false };
+    const grown = (loader: Loader) => Array.from({ length: 5 }, () => loader.next(7));
+    const whole = new Loader(three);
+    const first = [whole.next(), ...grown(whole)];
+    expect(first[1]?.indices).toHaveLength(1); // the rest of the first epoch
+    expect(
+      first
+        .slice(2, 6)
+        .flatMap(({ indices }) => indices)
+        .toSorted(),
+    ).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    const stopped = new Loader(three);
+    const parts = [stopped.next(), stopped.next(7), stopped.next(7)];
+    const resumed = new Loader(three);
+    resumed.restore(JSON.parse(JSON.stringify(stopped.state())), 7);
+    expect([...parts, resumed.next(9), resumed.next(9), resumed.next(9)]).toEqual(first);
+    expect(() => new Loader(three).restore(stopped.state(), 6)).toThrow(
+      "made with 7 training rows, and now there are 3",
+    );
+  });
+
   test("gives every row once per epoch, except those that dropLast leaves out", () => {
     fc.assert(
       fc.property(options, (loaderOptions) => {

@@ -2,7 +2,8 @@
  * The order in which rows are visited: endless batches of row indices, shuffled again in each epoch.
  *
  * The order of an epoch depends only on (seed, epoch, number of rows), so a position is two numbers, and a resumed
- * loader continues exactly where the saved one stopped. The loader knows only indices, not the rows.
+ * loader continues exactly where the saved one stopped. The loader knows only indices, not the rows. Rows may be added at
+ * the end while it runs; they count from the next epoch on.
  */
 import { z } from "zod";
 import { invariant, UserError } from "../util/errors.ts";
@@ -24,6 +25,7 @@ export type LoaderState = z.infer<typeof LoaderState>;
 type IndexBatch = { readonly indices: readonly number[]; readonly epoch: number; readonly isEpochEnd: boolean };
 
 const LoaderState = z.object({
+  /** Of this epoch. */
   rows: z.int().min(1),
   shuffle: z.boolean(),
   seed: z.number(),
@@ -37,6 +39,8 @@ export class Loader {
   readonly #options: LoaderOptions;
   #epoch = 0;
   #position = 0;
+  /** The rows of this epoch. */
+  #rows: number;
   #order: { epoch: number; indices: ArrayLike<number> } | null = null;
 
   constructor(options: LoaderOptions) {
@@ -53,34 +57,44 @@ export class Loader {
           `Lower the batch size (\`data.train_batch_size\`) to ${rows} or less, or add rows.`,
       );
     this.#options = options;
+    this.#rows = rows;
   }
 
+  get batchSize(): number {
+    return this.#options.batchSize;
+  }
+
+  /** Of the first epoch. */
   get batchesPerEpoch(): number {
     const batches = this.#options.rows / this.#options.batchSize;
     return this.#options.dropLast ? Math.floor(batches) : Math.ceil(batches);
   }
 
-  /** The next batch; after the last one of an epoch, the first one of the next. */
-  next(): IndexBatch {
+  /** The next batch; after the last one of an epoch, the first one of the next, which has all `rows` that there are now. */
+  next(rows = this.#rows): IndexBatch {
     if (this.#isAtEnd()) {
       this.#epoch++;
       this.#position = 0;
+      this.#rows = rows;
     }
-    const { rows, batchSize } = this.#options;
+    const { batchSize } = this.#options;
     const order = this.#orderOf(this.#epoch);
-    const end = Math.min(rows, this.#position + batchSize);
+    const end = Math.min(this.#rows, this.#position + batchSize);
     const indices = Array.from({ length: end - this.#position }, (_, i) => order[this.#position + i]!);
     this.#position = end;
     return { indices, epoch: this.#epoch, isEpochEnd: this.#isAtEnd() };
   }
 
   state(): LoaderState {
-    const { rows, shuffle, seed } = this.#options;
-    return { rows, shuffle, seed, epoch: this.#epoch, position: this.#position };
+    const { shuffle, seed } = this.#options;
+    return { rows: this.#rows, shuffle, seed, epoch: this.#epoch, position: this.#position };
   }
 
-  /** Continue from `state`; throws if the number of rows or their order has changed since. */
-  restore(state: unknown): void {
+  /**
+   * Continue from `state`; throws if the number of rows or their order has changed since. `most` is how many rows there
+   * are now, where rows have been added.
+   */
+  restore(state: unknown, most = this.#options.rows): void {
     const parsed = LoaderState.safeParse(state);
     if (!parsed.success)
       throw new UserError(
@@ -89,7 +103,7 @@ export class Loader {
       );
     const saved = parsed.data;
     const { rows, shuffle, seed } = this.#options;
-    if (saved.rows !== rows)
+    if (saved.rows < rows || saved.rows > most)
       throw new UserError(
         `The checkpoint was made with ${saved.rows} training rows, and now there are ${rows}. Use the same data ` +
           "(files, filters and `max_samples`), or start over with `trainer.resume_mode=disable`.",
@@ -101,20 +115,21 @@ export class Loader {
           "`trainer.resume_mode=disable`.",
       );
     this.#epoch = saved.epoch;
-    this.#position = Math.min(saved.position, rows);
+    this.#rows = saved.rows;
+    this.#position = Math.min(saved.position, saved.rows);
   }
 
   #isAtEnd(): boolean {
-    const left = this.#options.rows - this.#position;
+    const left = this.#rows - this.#position;
     return this.#options.dropLast ? left < this.#options.batchSize : left === 0;
   }
 
   #orderOf(epoch: number): ArrayLike<number> {
     if (this.#order?.epoch !== epoch) {
-      const { rows, shuffle, seed } = this.#options;
+      const { shuffle, seed } = this.#options;
       const indices = shuffle
-        ? new Random(seed, "epoch", epoch).permutation(rows)
-        : Uint32Array.from({ length: rows }, (_, i) => i);
+        ? new Random(seed, "epoch", epoch).permutation(this.#rows)
+        : Uint32Array.from({ length: this.#rows }, (_, i) => i);
       this.#order = { epoch, indices };
     }
     return this.#order.indices;

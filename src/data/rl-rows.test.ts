@@ -13,6 +13,7 @@ import type { Row } from "./row.ts";
 const fixtures = join(import.meta.dirname, "../../test/fixtures/data");
 const tokenizer = await loadTokenizer(join(fixtures, "tokenizer"));
 const rowOf = (values: Record<string, unknown>, file = "train.jsonl"): Row => ({ values, file, row: 7 });
+const reader = (path: string) => async (maxRows: number) => (await readRows(path, { maxRows })).rows;
 const user = (content: string) => [{ role: "user", content }];
 
 describe("a row of verl's schema", () => {
@@ -173,8 +174,8 @@ describe("prompts of files", () => {
       path,
       source.map(({ values }) => values),
     );
-    const fromParquet = await loadRlRows(path, tokenizer, options);
-    const fromLines = await loadRlRows(join(fixtures, "rows.jsonl"), tokenizer, options);
+    const fromParquet = await loadRlRows(reader(path), tokenizer, options);
+    const fromLines = await loadRlRows(reader(join(fixtures, "rows.jsonl")), tokenizer, options);
     await rm(dir, { recursive: true });
     const comparable = ({ prompts }: typeof fromLines) =>
       prompts.map(({ row: { source: _, ...row }, ids }) => ({ row, ids }));
@@ -183,13 +184,17 @@ describe("prompts of files", () => {
 
   test("are chosen before they are filtered", async () => {
     const file = join(fixtures, "rows.jsonl");
-    const chosen = await loadRlRows(file, tokenizer, { ...options, maxSamples: 4, filterOverlongPrompts: true });
+    const chosen = await loadRlRows(reader(file), tokenizer, {
+      ...options,
+      maxSamples: 4,
+      filterOverlongPrompts: true,
+    });
     expect(chosen.prompts.map(({ row }) => row.index)).toEqual([0, 1, 2, 3]);
   });
 
   test("of which none is short enough are refused with the counts", async () => {
     const short = { ...options, filterOverlongPrompts: true, maxPromptLength: 3 };
-    await expect(loadRlRows(join(fixtures, "rows.jsonl"), tokenizer, short)).rejects.toThrow(
+    await expect(loadRlRows(reader(join(fixtures, "rows.jsonl")), tokenizer, short)).rejects.toThrow(
       "Of 23 prompts none is left: 23 have more than 3 tokens",
     );
   });

@@ -11,7 +11,6 @@ import type { Message } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { Random } from "../util/random.ts";
-import { readRows } from "./files.ts";
 import { isObject } from "./json-files.ts";
 import { encodePromptTurn, promptOf, type Template, withoutNulls } from "./messages.ts";
 import { columnOf, parseColumn, placeOf, type Row, rowError } from "./row.ts";
@@ -76,27 +75,34 @@ const ExtraInfo = z
   )
   .nullish();
 
-/** Read, choose, check, tokenize and filter the prompts of some files. */
-export async function loadRlRows(
-  paths: string | readonly string[],
-  tokenizer: Tokenizer,
-  options: RlOptions,
-): Promise<Filtered> {
-  const firstRows = options.maxSamples > 0 && !options.shuffle ? { maxRows: options.maxSamples } : {};
-  const table = await readRows(paths, firstRows);
-  const rows = chooseSamples(table.rows.length, options).map((index) => rlRow(table.rows[index]!, options));
-  if (!options.filterOverlongPrompts) {
-    const prompts = rows.map((row) => ({ row, ids: encodePrompt(row, tokenizer, options) }));
-    return { prompts, overlong: 0, refused: 0, firstRefusal: null };
-  }
-  const filtered = filterOverlong(rows, tokenizer, options);
-  if (filtered.prompts.length === 0)
+/** Reads up to so many rows. */
+type RowReader = (maxRows: number) => Promise<readonly Row[]>;
+
+/** Read, choose, check, tokenize and filter prompts. */
+export async function loadRlRows(read: RowReader, tokenizer: Tokenizer, options: RlOptions): Promise<Filtered> {
+  const { maxSamples, shuffle } = options;
+  const rows = await read(maxSamples > 0 && !shuffle ? maxSamples : Number.POSITIVE_INFINITY);
+  const chosen = chooseSamples(rows.length, options).map((index) => rows[index]!);
+  const filtered = encodeRlRows(chosen, tokenizer, options);
+  if (chosen.length > 0 && filtered.prompts.length === 0)
     throw new UserError(
-      `Of ${rows.length} prompts none is left: ${filtered.overlong} have more than ${options.maxPromptLength} tokens ` +
+      `Of ${chosen.length} prompts none is left: ${filtered.overlong} have more than ${options.maxPromptLength} tokens ` +
         `(\`data.max_prompt_length\`), and the chat template refuses ${filtered.refused}` +
         `${filtered.firstRefusal === null ? "." : ` (${filtered.firstRefusal}).`}`,
     );
   return filtered;
+}
+
+/** Check, tokenize and filter rows. */
+export function encodeRlRows(
+  source: readonly Row[],
+  tokenizer: Tokenizer,
+  options: Omit<RlOptions, keyof Selection>,
+): Filtered {
+  const rows = source.map((row) => rlRow(row, options));
+  if (options.filterOverlongPrompts) return filterOverlong(rows, tokenizer, options);
+  const prompts = rows.map((row) => ({ row, ids: encodePrompt(row, tokenizer, options) }));
+  return { prompts, overlong: 0, refused: 0, firstRefusal: null };
 }
 
 /** The rows that `max_samples` leaves: the first ones, or with shuffle a seeded choice; all if it is not positive. */

@@ -7,7 +7,7 @@ import { existsSync, statSync } from "node:fs";
 import { extname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { messageOf, nearest, UserError } from "../util/errors.ts";
-import { importFile } from "../util/import-file.ts";
+import { importFile, moduleExtensions } from "../util/import-file.ts";
 import { describeThrown } from "../workers/result.ts";
 import type { RewardInput } from "./reward.ts";
 
@@ -39,7 +39,6 @@ export type LoadedReward = {
   readonly file: string | null;
 };
 
-const MODULES = [".ts", ".mts", ".cts", ".js", ".mjs", ".cjs"];
 /** The name of a reward function in its file, as in verl. */
 export const DEFAULT_NAME = "compute_score";
 
@@ -55,10 +54,10 @@ export function checkRewardFile(path: string): void {
     );
   if (statSync(file).isDirectory())
     throw new UserError(`\`custom_reward_function.path\` is ${path}, which is a folder. Name the file in it.`);
-  if (!isPython(path) && !MODULES.includes(extname(path)))
+  if (!isPython(path) && !moduleExtensions.includes(extname(path)))
     throw new UserError(
       `\`custom_reward_function.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
-        `${[...MODULES, ".py"].join(", ")}.`,
+        `${[...moduleExtensions, ".py"].join(", ")}.`,
     );
 }
 
@@ -94,14 +93,14 @@ async function loadFile({
   isBatch = false,
 }: RewardFile): Promise<LoadedReward> {
   checkRewardFile(path);
-  const reward = exportOf(await importReward(path), path, name);
+  const reward = exportOf(await importUserFile(path), path, name);
   return isBatch
     ? { run: (inputs) => reward(inputs, kwargs), isBatch, file: resolve(path) }
     : givenReward((input) => reward(input, kwargs), resolve(path));
 }
 
 async function loadFromConfig(path: string): Promise<LoadedReward> {
-  const { default: config } = await importReward(path);
+  const { default: config } = await importUserFile(path);
   const reward = member(config, "custom_reward_function") ?? member(member(config, "reward"), "custom_reward_function");
   if (typeof reward !== "function")
     throw new UserError(`${path}: \`custom_reward_function\` of the default export is not a function.`);
@@ -111,7 +110,8 @@ async function loadFromConfig(path: string): Promise<LoadedReward> {
 type Exports = Readonly<Record<string, unknown>>;
 type AnyFunction = (...args: readonly unknown[]) => unknown;
 
-async function importReward(path: string): Promise<Exports> {
+/** Import a file of the user; a mistake in it becomes a message that names the file and the line. */
+export async function importUserFile(path: string): Promise<Exports> {
   try {
     return await importFile<Exports>(resolve(path));
   } catch (error) {

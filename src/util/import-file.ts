@@ -11,6 +11,9 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 /** A line that only a module can have. */
 const moduleLine = /^[ \t]*(?:import[\s{*"'][^(]|export[\s{*])/m;
 
+/** How the files end that can be imported. */
+export const moduleExtensions: readonly string[] = [".ts", ".mts", ".cts", ".js", ".mjs", ".cjs"];
+
 /** Our files behind the names of the package: see `exports` in package.json. */
 const modules: Readonly<Record<string, string | undefined>> = {
   trainyard: "index",

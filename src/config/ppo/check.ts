@@ -9,6 +9,7 @@ import { actorLoss } from "../../algos/losses/actor-loss.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import { UserError } from "../../util/errors.ts";
+import { isNamed } from "../hooks.ts";
 import * as settings from "./settings.ts";
 import type { PpoConfig, PpoValues } from "./tree.ts";
 
@@ -201,9 +202,10 @@ function checkRewards(config: PpoConfig): void {
 }
 
 function checkRun({ data, trainer }: PpoConfig): void {
-  if (data.train_files.length === 0)
+  const hasDataset = isNamed(data.custom_cls);
+  if (data.train_files.length === 0 && !hasDataset)
     throw new UserError("`data.train_files` names no file. Give the file with the prompts.");
-  if (trainer.val_only && data.val_files.length === 0) {
+  if (trainer.val_only && data.val_files.length === 0 && !hasDataset) {
     throw new UserError(
       "`trainer.val_only` is true, and `data.val_files` names no file. Give the file with the validation prompts.",
     );

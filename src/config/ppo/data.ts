@@ -4,6 +4,7 @@
  * Departure from verl: `data.seed` null is the run's own seed, so that two runs are alike.
  */
 import { bool, choice, countOr, dict, field, int, name, nullable, paths } from "../../util/field.ts";
+import { datasetKeys, generatorKeys, samplerKeys } from "../hooks.ts";
 
 export const data = {
   train_files: field(
@@ -38,4 +39,7 @@ export const data = {
     "What to do with a longer prompt that was not left out: stop, or cut it at that side.",
   ),
   apply_chat_template_kwargs: field(dict, {}, "Further variables for the chat template."),
+  sampler: samplerKeys,
+  custom_cls: datasetKeys,
+  datagen: generatorKeys,
 };

@@ -3,6 +3,7 @@
  * that verl warns about. Nothing here changes the config.
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
+import { isNamed } from "../hooks.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import { isServed } from "./settings.ts";
 import type { PpoConfig } from "./tree.ts";
@@ -139,9 +140,22 @@ const others: readonly Unused[] = [
       custom.path === null ? "`custom_reward_function.path` names no file" : null,
   },
   {
+    keys: ["data.shuffle"],
+    because: ({ data }) =>
+      isNamed(data.sampler) ? "the sampler of `data.sampler` decides the order of the rows" : null,
+  },
+  {
+    keys: ["data.sampler.class_name"],
+    because: ({ data }) => (data.sampler.class_path === null ? "`data.sampler.class_path` names no file" : null),
+  },
+  ...(["custom_cls", "datagen"] as const).map((key) => ({
+    keys: [`data.${key}.name`],
+    because: ({ data }: PpoConfig) => (data[key].path === null ? `\`data.${key}.path\` names no file` : null),
+  })),
+  {
     keys: ["trainer.test_freq", "trainer.val_before_train"],
     because: ({ data, trainer }) =>
-      data.val_files.length === 0 && (trainer.test_freq !== -1 || trainer.val_before_train)
+      data.val_files.length === 0 && !isNamed(data.custom_cls) && (trainer.test_freq !== -1 || trainer.val_before_train)
         ? "`data.val_files` names no file to validate on"
         : null,
   },

@@ -78,15 +78,6 @@ export const ppoRefused: Readonly<Record<string, Refused>> = {
       because: oneTurn,
       allowed: [...none, "${oc.select:actor_rollout_ref.rollout.multi_turn.function_tool_path, null}"],
     },
-    "custom_cls.path": {
-      because: `${noPython} Convert the rows to parquet or jsonl with the columns prompt, data_source and reward_model.`,
-      allowed: [null],
-    },
-    "sampler.class_path": {
-      because: `${noPython} Order the rows in the file, with data.shuffle=false.`,
-      allowed: [null],
-    },
-    "datagen.path": { because: `${noPython} Make the rows beforehand.`, allowed: [null] },
   }),
   "reward_manager.source": {
     because: `${noPython} Choose a manager by reward_manager.name, or write a reward function.`,

@@ -12,6 +12,7 @@ import { ownPolicyLossFields } from "../../algos/losses/policy/registry.ts";
 import { checkTrackers } from "../../track/open.ts";
 import { UserError } from "../../util/errors.ts";
 import type { Field } from "../../util/field.ts";
+import { filesOfDataset } from "../hooks.ts";
 import { isDict } from "../interpolate.ts";
 import { settleOptim } from "../optim.ts";
 import { checkRay, rayPpo, roundsCoarsely } from "../ray/ray.ts";
@@ -58,6 +59,7 @@ function preset(given: ReadonlySet<string>): Preset {
   return {
     defaults: {
       ...(given.has("data.train_files") ? { "data.val_files": null } : {}),
+      ...filesOfDataset(given),
       ...(given.has(`${validation}.temperature`) ? { [`${validation}.do_sample`]: true } : {}),
     },
   };

@@ -1,6 +1,7 @@
 /** All keys of `trainyard ppo` in one tree, with the types of the resolved config and of a config file. */
 import type { CustomReward } from "../../rewards/reward.ts";
 import type { Input, Resolved } from "../../util/field.ts";
+import type { WithHooks } from "../hooks.ts";
 import type { Further, rayPpo } from "../ray/ray.ts";
 import { actor, model, ref } from "./actor.ts";
 import { algorithm } from "./algorithm.ts";
@@ -48,7 +49,7 @@ type OwnInput = {
   readonly actor_rollout_ref?: { readonly actor?: { readonly policy_loss?: { readonly own?: OwnValues } } };
 };
 
-/** What a config file may hold for such a run; a reward function may be there itself. */
-export type PpoInput = Omit<Parts, "custom_reward_function"> & {
+/** What a config file may hold for such a run; a reward function and the hooks of the data may be there themselves. */
+export type PpoInput = WithHooks<Omit<Parts, "custom_reward_function">, "sampler" | "custom_cls" | "datagen"> & {
   readonly custom_reward_function?: CustomReward | NonNullable<Parts["custom_reward_function"]>;
 };

@@ -7,6 +7,7 @@
  */
 import { UserError } from "../../util/errors.ts";
 import { field, type Input, int, mandatory, name, nullable, number, paths, type Resolved } from "../../util/field.ts";
+import { filesOfDataset, type WithDataset } from "../hooks.ts";
 import type { Further, raySft } from "../ray/ray.ts";
 import type { Schema } from "../schema.ts";
 import { type SftConfig, sftSchema } from "../sft/schema.ts";
@@ -34,6 +35,7 @@ const data = {
   max_length: field(int(1), 1024, "Longest conversation in tokens."),
   truncation: sftData.truncation,
   apply_chat_template_kwargs: sftData.apply_chat_template_kwargs,
+  custom_cls: sftData.custom_cls,
 };
 
 const fields = {
@@ -50,8 +52,8 @@ const fields = {
 /** The resolved config of a reward-model run. */
 export type RewardConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
-/** What a config file may hold for such a run. */
-export type RewardConfigInput = Input<typeof fields> & Input<typeof raySft>;
+/** What a config file may hold for such a run; a dataset may be there itself. */
+export type RewardConfigInput = WithDataset<Input<typeof fields> & Input<typeof raySft>>;
 
 const isOurs = ([, key]: readonly [alias: string, key: string]): boolean =>
   !key.startsWith("data.") || Object.hasOwn(data, key.slice("data.".length));
@@ -63,7 +65,7 @@ export const rewardSchema: Schema<typeof fields, RewardConfig> = {
   fields,
   aliases: Object.fromEntries(Object.entries(sftSchema.aliases).filter(isOurs)),
   configs: { reward_trainer: {} },
-  preset: () => ({ defaults: {} }),
+  preset: (given) => ({ defaults: filesOfDataset(given) }),
   finish,
 };
 

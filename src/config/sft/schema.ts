@@ -25,6 +25,7 @@ import {
   type Resolved,
   text,
 } from "../../util/field.ts";
+import { datasetKeys, filesOfDataset, isNamed, type WithDataset } from "../hooks.ts";
 import { optim, settleOptim } from "../optim.ts";
 import { checkRay, type Further, offloadKeys, type raySft, whyNotOffloaded } from "../ray/ray.ts";
 import { sftOnRay } from "../ray/verl.ts";
@@ -80,6 +81,7 @@ const data = {
     false,
     "Train on turns that are templated one by one even if the whole conversation templates differently.",
   ),
+  custom_cls: datasetKeys,
 };
 
 const model = {
@@ -146,8 +148,8 @@ const olderDefaults = {
 /** The resolved config of a supervised fine-tuning run. */
 export type SftConfig = Resolved<typeof fields> & Further<typeof raySft>;
 
-/** What a config file may hold for such a run. */
-export type SftInput = Input<typeof fields> & Input<typeof raySft>;
+/** What a config file may hold for such a run; a dataset may be there itself. */
+export type SftInput = WithDataset<Input<typeof fields> & Input<typeof raySft>>;
 
 /** The schema of `trainyard sft`. */
 export const sftSchema: Schema<typeof fields, SftConfig> = {
@@ -167,14 +169,16 @@ const singleTurnKeys = ["data.prompt_key", "data.response_key", "data.prompt_dic
 
 function preset(given: ReadonlySet<string>, configName: string | undefined): Preset {
   const isOlder = configName === "sft_trainer" || (configName === undefined && given.has("model.partial_pretrain"));
+  const files = filesOfDataset(given);
   if (!isOlder) {
-    return { defaults: singleTurnKeys.some((key) => given.has(key)) ? { "data.multiturn.enable": false } : {} };
+    const isSingle = singleTurnKeys.some((key) => given.has(key));
+    return { defaults: { ...files, ...(isSingle && { "data.multiturn.enable": false }) } };
   }
   const used = Object.entries(olderDefaults).filter(([key]) => !given.has(key));
   const listed = used.map(([key, value]) => `${key}=${Array.isArray(value) ? `[${value.join(",")}]` : value}`);
   const reason = configName === undefined ? "`model.partial_pretrain` belongs to" : "`sft_trainer` is";
   const notice = `${reason} verl's fsdp_sft_trainer, so its defaults apply: ${listed.join(" ")}`;
-  return { defaults: olderDefaults, ...(listed.length === 0 ? {} : { notice }) };
+  return { defaults: { ...olderDefaults, ...files }, ...(listed.length === 0 ? {} : { notice }) };
 }
 
 function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftConfig; notices: string[] } {
@@ -206,7 +210,8 @@ function finish(config: SftConfig, given: ReadonlySet<string>): { config: SftCon
       "`data.max_token_len_per_gpu` has no effect while `data.use_dynamic_bsz` is false: passes hold `data.micro_batch_size_per_gpu` rows.",
     );
   }
-  if (data.val_files.length === 0 && given.has("trainer.test_freq") && trainer.test_freq !== -1) {
+  const hasDataset = isNamed(data.custom_cls);
+  if (data.val_files.length === 0 && !hasDataset && given.has("trainer.test_freq") && trainer.test_freq !== -1) {
     notices.push(
       `\`trainer.test_freq\`=${trainer.test_freq} has no effect: \`data.val_files\` names no file to validate on.`,
     );

@@ -164,7 +164,6 @@ export const sftInert: Readonly<Record<string, Inert>> = {
     "trainer.profile_interval": [[-1, -1]],
   }),
   ...without("no such model is trained", { "model.mtp": [], "engine.qat": [], "engine.forward_only": [false] }),
-  ...without("the dataset is verl's own", { "data.custom_cls.name": [null] }),
   ...without("there are no workers that could be lost; see `trainer.engine`", { "trainer.max_restarts": [] }),
   ...without("there is no Hydra and no Ray here; the run folder is `trainer.default_local_dir`", {
     hydra: [],
@@ -205,11 +204,6 @@ export const sftRefused: Readonly<Record<string, Refused>> = {
       { because: "A row is limited as a whole: set data.max_length and leave the key out.", allowed: [null] },
     ]),
   ),
-  "data.custom_cls.path": {
-    because:
-      "Python dataset classes are not loaded. Convert the rows to parquet or jsonl with a messages column, or with a prompt and a response column.",
-    allowed: [null],
-  },
   "data.enable_thinking_default": {
     because: "Use data.apply_chat_template_kwargs.enable_thinking=true or =false instead.",
     allowed: ["none", null],

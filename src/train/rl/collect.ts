@@ -22,14 +22,14 @@ const MANY_ROUNDS = 10;
 type RoundGroup = Group & { readonly round: number; readonly epoch: number };
 
 /**
- * Groups of the loader's next prompts, `rollout.n` responses each: round after round, in the order of the prompts. What a
+ * Groups of the next prompts, `rollout.n` responses each: round after round, in the order of the prompts. What a
  * round waits for scores after its last response is the section `reward` of the clock.
  */
 export async function* sampleRounds(context: RlContext, step: number, clock: Clock): AsyncGenerator<RoundGroup> {
-  const { config, loader, prompts, progress, rollout, signal } = context;
+  const { config, rows, progress, rollout, signal } = context;
   const most = groupFilter(config)?.maxRounds ?? 0;
   for (let round = 0; most === 0 || round < most; round++) {
-    const { indices, epoch } = loader.next();
+    const { prompts, epoch } = await rows.next(step);
     const options = {
       sampling: samplingSettings(config, "train"),
       n: config.actor_rollout_ref.rollout.n,
@@ -39,13 +39,17 @@ export async function* sampleRounds(context: RlContext, step: number, clock: Clo
       say: (what: string) => progress.say(what),
       onScored: (waited: number) => clock.move(waited, { from: "gen", to: "reward" }),
     };
-    const batch = indices.map((index) => prompts.train[index]!);
-    for (const group of await inOrder(produce(rollout, batch, options))) yield { ...group, round, epoch };
+    for (const group of await inOrder(produce(rollout, prompts, options))) yield { ...group, round, epoch };
   }
 }
 
 /** The episodes that a step trains on, in the order in which mini-batches are cut. */
-export type Batch = { readonly episodes: readonly Episode[]; readonly metrics: Record<string, number> };
+export type Batch = {
+  readonly episodes: readonly Episode[];
+  /** The same episodes by their prompts, in the order in which these were drawn. */
+  readonly groups: readonly Group[];
+  readonly metrics: Record<string, number>;
+};
 
 /** Fill the batch of a step with the groups that the filter keeps. */
 export async function collect({ config }: RlContext, step: number, groups: AsyncIterable<RoundGroup>): Promise<Batch> {
@@ -69,7 +73,7 @@ export async function collect({ config }: RlContext, step: number, groups: Async
   }
   const episodes = kept.flatMap((group) => group.episodes);
   const { order, metrics } = balance(config, episodes);
-  return { episodes: order, metrics: { "training/epoch": kept.at(-1)!.epoch, ...metrics } };
+  return { episodes: order, groups: kept, metrics: { "training/epoch": kept.at(-1)!.epoch, ...metrics } };
 }
 
 /** Whether a group is trained on. */

@@ -1,6 +1,6 @@
 /**
  * The default driver: sampling and learning take turns, so every token is drawn by the weights that learn from it. After
- * each step come validation, the log and the checkpoint, where they are due.
+ * each step come validation, the log, the user's hooks and the checkpoint, where they are due.
  *
  * A run that is killed at any moment and started again ends with the same weights and metrics, byte for byte.
  */
@@ -20,7 +20,7 @@ type Start = { readonly initial: RlState; readonly expiry: MachineExpiry };
 
 /** Take all steps of a run. */
 export async function trainInTurns(context: RlContext, run: TrainingRun, { initial, expiry }: Start): Promise<void> {
-  const { config, prompts, loader, progress, signal } = context;
+  const { config, prompts, rows, progress, signal } = context;
   const { trainer } = config;
   const isDue = (step: number, every: number) => every > 0 && (step === run.totalSteps || step % every === 0);
   const canValidate = prompts.validation.length > 0;
@@ -48,7 +48,7 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, { initi
     }
     const { klControl, hasSkipped } = taken;
     const skippedInARow = hasSkipped ? state.skippedInARow + 1 : 0;
-    state = { ...state, klControl, skippedInARow, loader: loader.state() };
+    state = { ...state, klControl, skippedInARow };
     checkSkipped(step, skippedInARow, trainer.max_skipped_updates);
 
     const { metrics } = taken;
@@ -61,6 +61,8 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, { initi
     if (trainer.logged_tokens > 0)
       await run.folder.logRollouts(step, "train", rolloutGroups(taken.episodes, taken.log, prompts));
     await run.log(step, metrics);
+    await rows.update({ step, groups: taken.groups, metrics });
+    state = { ...state, ...rows.state() };
 
     longestStep = Math.max(longestStep, (performance.now() - began) / 1000);
     const isExpiring = trainer.save_freq > 0 && expiry(longestStep);

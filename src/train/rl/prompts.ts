@@ -1,9 +1,12 @@
 /** The prompts of a run: read, tokenized once, and checked before a model is opened. */
 import { createHash } from "node:crypto";
 import { findAdvantage } from "../../algos/advantages/registry.ts";
+import { isNamed } from "../../config/hooks.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings } from "../../config/ppo/settings.ts";
-import { loadRlRows, type RlRow } from "../../data/rl-rows.ts";
+import type { DatasetRequest } from "../../data/hooks.ts";
+import { encodeRlRows, type Filtered, loadRlRows, type RlRow } from "../../data/rl-rows.ts";
+import type { Row } from "../../data/row.ts";
 import { checkSampling } from "../../engine/device-sampling.ts";
 import { readConfig } from "../../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
@@ -12,8 +15,10 @@ import { counted } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
+import { type LoadedHook, loadHook } from "../load-hook.ts";
 import { readTrainable } from "../open-engine.ts";
 import { promptOptions } from "../prompt-options.ts";
+import { type SplitReader, splitReader } from "../split-rows.ts";
 import { checkBest } from "./best.ts";
 
 /** One prompt: its row of the data, its tokens, and its text as the model reads it. */
@@ -27,6 +32,11 @@ export type Prompts = {
   readonly tokenizer: Tokenizer;
   /** The folder of the model that training begins with. */
   readonly folder: string;
+  /** What chooses among the training prompts and adds to them, where the user has written it. */
+  readonly hooks: {
+    readonly sampler: LoadedHook<"sampler"> | null;
+    readonly generator: LoadedHook<"generator"> | null;
+  };
 };
 
 /** Read the prompts, and check what can be checked before a model is opened. */
@@ -39,18 +49,35 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   await checkSampler(config, folder);
   const tokenizerPath = all.model.tokenizer_path;
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
-  const load = (files: readonly string[] | null, maxSamples: number, shuffle: boolean) =>
-    loadFiles(config, tokenizer, { files: files ?? [], maxSamples, shuffle });
-  const train = await load(data.train_files, data.train_max_samples, data.shuffle);
-  const validation = await load(data.val_files, data.val_max_samples, data.validation_shuffle);
+  const hooks = await loadHooks(config);
+  const read = await splitReader(data, tokenizer);
+  const load = (split: Split) => loadSplit(config, tokenizer, split, read);
+  const train = await load({ split: "train", maxSamples: data.train_max_samples, shuffle: data.shuffle });
+  const validation = await load({ split: "val", maxSamples: data.val_max_samples, shuffle: data.validation_shuffle });
+  checkCounts(config, train, validation);
+  checkBest(trainer, validation.length);
+  return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder, hooks };
+}
+
+async function loadHooks({ data }: PpoConfig): Promise<Prompts["hooks"]> {
+  const { class_path: path, class_name: name, value } = data.sampler;
+  return {
+    sampler: await loadHook("sampler", "data.sampler", { path, name, value }),
+    generator: await loadHook("generator", "data.datagen", data.datagen),
+  };
+}
+
+/** There must be prompts for a step, and to validate on where nothing else is to be done. */
+function checkCounts({ data, trainer }: PpoConfig, train: readonly Prompt[], validation: readonly Prompt[]): void {
+  const isDataset = isNamed(data.custom_cls);
   if (train.length < data.train_batch_size) {
     throw new UserError(
-      `\`data.train_files\` gives ${counted(train.length, "prompt")}, fewer than the ${data.train_batch_size} of one step ` +
+      `\`data.${isDataset ? "custom_cls" : "train_files"}\` gives ${counted(train.length, "prompt")}, fewer than the ${data.train_batch_size} of one step ` +
         "(`data.train_batch_size`). Lower it, or give more prompts.",
     );
   }
-  checkBest(trainer, validation.length);
-  return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
+  if (trainer.val_only && validation.length === 0)
+    throw new UserError("`trainer.val_only` is true, and the dataset of `data.custom_cls` gives no row for `val`.");
 }
 
 /** Where the actor itself samples, its device must be able to. */
@@ -60,24 +87,36 @@ async function checkSampler({ trainer, actor_rollout_ref: { rollout } }: PpoConf
   checkSampling(await readConfig(folder), trainer.device, limit);
 }
 
-type Files = { readonly files: readonly string[]; readonly maxSamples: number; readonly shuffle: boolean };
+type Split = {
+  readonly split: DatasetRequest["split"];
+  readonly maxSamples: number;
+  readonly shuffle: boolean;
+};
 
-async function loadFiles(
+async function loadSplit(
   config: PpoConfig,
   tokenizer: Tokenizer,
-  { files, maxSamples, shuffle }: Files,
+  { split, maxSamples, shuffle }: Split,
+  read: SplitReader,
 ): Promise<Prompt[]> {
-  const { data, trainer } = config;
-  if (files.length === 0) return [];
-  const { prompts, overlong, refused } = await loadRlRows(files, tokenizer, {
-    promptKey: data.prompt_key,
-    rewardFnKey: data.reward_fn_key,
-    maxSamples,
-    shuffle,
-    seed: data.seed ?? trainer.seed,
-    filterOverlongPrompts: data.filter_overlong_prompts,
-    ...promptOptions(config),
-  });
+  const seed = config.data.seed ?? config.trainer.seed;
+  const options = { ...rowOptions(config), maxSamples, shuffle, seed };
+  return promptsOf(await loadRlRows((maxRows) => read(split, maxRows), tokenizer, options), tokenizer);
+}
+
+/** Rows as prompts, without those that are left out. */
+export function encodePrompts(rows: readonly Row[], tokenizer: Tokenizer, config: PpoConfig): Prompt[] {
+  return promptsOf(encodeRlRows(rows, tokenizer, rowOptions(config)), tokenizer);
+}
+
+const rowOptions = (config: PpoConfig) => ({
+  promptKey: config.data.prompt_key,
+  rewardFnKey: config.data.reward_fn_key,
+  filterOverlongPrompts: config.data.filter_overlong_prompts,
+  ...promptOptions(config),
+});
+
+function promptsOf({ prompts, overlong, refused }: Filtered, tokenizer: Tokenizer): Prompt[] {
   const leftOut = overlong + refused;
   if (leftOut > 0)
     info(`${counted(leftOut, "prompt")} left out: ${overlong} too long, ${refused} refused by the template.`);

@@ -6,7 +6,6 @@
  */
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
-import type { Loader } from "../../data/loader.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint, Retention } from "../../run/checkpoint.ts";
 import { actorDir } from "../../run/names.ts";
@@ -15,7 +14,6 @@ import { counted, formatCount } from "../../util/format.ts";
 import { info, warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { onEngine } from "../open-engine.ts";
-import { rlSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
 import { rewardApiKey } from "./api-key.ts";
 import type { RlContext } from "./context.ts";
@@ -25,6 +23,7 @@ import { loadPrompts, type Prompts } from "./prompts.ts";
 import { openRoles, type Roles } from "./roles.ts";
 import { openRolloutClient } from "./rollout-client.ts";
 import { type RlState, stateAt } from "./state.ts";
+import { openTrainRows, type TrainRows } from "./train-rows.ts";
 import { validate } from "./validate.ts";
 
 /** Train to the end, or until the signal is aborted. */
@@ -34,16 +33,16 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
   const { trainer } = config;
   const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
   await onEngine(config, context, (launch) => {
-    const { loader, totalSteps } = rlSteps(config, prompts.train.length);
+    const { rows, totalSteps } = openTrainRows(config, prompts);
     const plan = {
       totalSteps,
       ...retentionOf(config),
       isRepeatable: trainer.val_only,
       modelDir: actorDir,
       open: (start: Checkpoint | null, dir: string) =>
-        open(config, { prompts, loader, engine: launch.engine, start, dir }, context),
+        open(config, { prompts, rows, engine: launch.engine, start, dir }, context),
       announce: ({ roles }: Opened) => announce(config, prompts, roles, totalSteps),
-      train: (opened: Opened, run: TrainingRun) => train(config, { ...opened, prompts, loader, expiry }, run),
+      train: (opened: Opened, run: TrainingRun) => train(config, { ...opened, prompts, rows, expiry }, run),
     };
     return withRun(launch, config, plan, context);
   });
@@ -60,7 +59,7 @@ type Opened = AsyncDisposable & Pick<RlContext, "roles" | "rollout" | "peak"> & 
 
 type Opening = {
   readonly prompts: Prompts;
-  readonly loader: Loader;
+  readonly rows: TrainRows;
   readonly engine: Engine;
   readonly start: Checkpoint | null;
   /** The run folder. */
@@ -69,10 +68,10 @@ type Opening = {
 
 async function open(
   config: PpoConfig,
-  { prompts, loader, engine, start, dir }: Opening,
+  { prompts, rows, engine, start, dir }: Opening,
   context: TrainContext,
 ): Promise<Opened> {
-  const state = stateAt(start, config, loader, prompts.fingerprint);
+  const state = stateAt(start, config, rows, prompts.fingerprint);
   const roles = await openRoles(config, prompts, { engine, start }, context);
   const { tokenizer } = prompts;
   const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
@@ -80,7 +79,7 @@ async function open(
   return { state, roles, rollout, peak, [Symbol.asyncDispose]: () => rollout[Symbol.asyncDispose]() };
 }
 
-type Training = Pick<RlContext, "prompts" | "loader" | "roles" | "rollout" | "peak"> & {
+type Training = Pick<RlContext, "prompts" | "rows" | "roles" | "rollout" | "peak"> & {
   readonly state: RlState;
   readonly expiry: MachineExpiry;
 };

@@ -3,13 +3,12 @@ import { z } from "zod";
 import type { KlControl } from "../../algos/kl/control.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { klSettings } from "../../config/ppo/settings.ts";
-import type { Loader } from "../../data/loader.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { UserError } from "../../util/errors.ts";
 import { Best } from "./best.ts";
+import { RowsState, type TrainRows } from "./train-rows.ts";
 
-const RlState = z.object({
-  loader: z.unknown(),
+const RlState = RowsState.extend({
   /** Of the training prompts. */
   fingerprint: z.string(),
   klControl: z.custom<KlControl>((value) => typeof value === "object" && value !== null && "kl_coef" in value),
@@ -20,10 +19,10 @@ const RlState = z.object({
 });
 export type RlState = z.infer<typeof RlState>;
 
-/** The state that a run starts with. The loader is set to its position; a checkpoint of other prompts is refused. */
-export function stateAt(start: Checkpoint | null, config: PpoConfig, loader: Loader, fingerprint: string): RlState {
+/** The state that a run starts with. The rows are set to their position; a checkpoint of other prompts is refused. */
+export function stateAt(start: Checkpoint | null, config: PpoConfig, rows: TrainRows, fingerprint: string): RlState {
   if (start === null) {
-    return { loader: loader.state(), fingerprint, klControl: klSettings(config), skippedInARow: 0, best: null };
+    return { ...rows.state(), fingerprint, klControl: klSettings(config), skippedInARow: 0, best: null };
   }
   const parsed = RlState.safeParse(start.state);
   if (!parsed.success) {
@@ -36,6 +35,6 @@ export function stateAt(start: Checkpoint | null, config: PpoConfig, loader: Loa
       `${start.dir} was made with other prompts. Give the same files and limits, or start over with \`trainer.resume_mode=disable\`.`,
     );
   }
-  loader.restore(parsed.data.loader);
+  rows.restore(parsed.data);
   return parsed.data;
 }

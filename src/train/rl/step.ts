@@ -8,7 +8,7 @@ import { workerCount } from "../../config/ray/ray.ts";
 import { dumpSamples } from "../../track/samples.ts";
 import { Clock } from "../clock.ts";
 import type { OnSkipped } from "../skipped-updates.ts";
-import { collect, greedyScores, sampleRounds } from "./collect.ts";
+import { type Batch, collect, greedyScores, sampleRounds } from "./collect.ts";
 import type { RlContext } from "./context.ts";
 import { type Episode, promptLength, responseLength } from "./episode.ts";
 import { type Learnt, learn } from "./learn.ts";
@@ -16,7 +16,7 @@ import { mfuMetrics } from "./mfu.ts";
 import type { RlState } from "./state.ts";
 import { samplesOf } from "./validate.ts";
 
-export type StepResult = Learnt & { readonly episodes: readonly Episode[] };
+export type StepResult = Learnt & Pick<Batch, "episodes" | "groups">;
 
 /** Take a step from the state that the step before left. */
 export async function takeStep(
@@ -27,7 +27,7 @@ export async function takeStep(
   const { config, rollout, roles, progress } = context;
   const clock = new Clock();
 
-  const { episodes, metrics } = await clock.time("gen", () =>
+  const { episodes, groups, metrics } = await clock.time("gen", () =>
     collect(context, step, sampleRounds(context, step, clock)),
   );
   const hasBaselines = findAdvantage(config.algorithm.adv_estimator).needs.includes("baselines");
@@ -42,6 +42,7 @@ export async function takeStep(
   return {
     ...learnt,
     episodes,
+    groups,
     metrics: { ...metrics, ...learnt.metrics, ...stepMetrics(context, episodes, { step, clock }) },
   };
 }

@@ -1,7 +1,6 @@
 /** The pairs of a reward-model run: read, encoded, checked and divided before the first step. */
 import { createHash } from "node:crypto";
 import type { RewardConfig } from "../../config/reward/schema.ts";
-import { readRows } from "../../data/files.ts";
 import { isUndecidable, type PreferencePair, preferenceEncoder } from "../../data/preference-rows.ts";
 import { placeOf, type Row } from "../../data/row.ts";
 import type { AnyModelConfig } from "../../models/config.ts";
@@ -11,6 +10,7 @@ import { clearStatus, info, status } from "../../util/log.ts";
 import { Random } from "../../util/random.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
+import { splitReader } from "../split-rows.ts";
 
 export type Pairs = {
   readonly train: readonly PreferencePair[];
@@ -31,11 +31,13 @@ export async function loadPairs(config: RewardConfig, start: Start, context: Tra
   const tokenizer = await loadTokenizer(path === null ? start.folder : await fetchModel(path, context));
   const padId = paddingOf(start.model) ?? tokenizer.padId;
   const encode = encoderOf(config, tokenizer, { padId, vocabSize: start.model.vocabSize });
-  const load = (files: readonly string[], most: number) => encodeFiles(files, most, encode, context.signal);
+  const read = await splitReader(data, tokenizer);
+  const load = async (split: "train" | "val", most: number) =>
+    encodeRows(await read(split, most < 0 ? Number.POSITIVE_INFINITY : most), encode, context.signal);
 
-  const all = await load(data.train_files, data.train_max_samples);
+  const all = await load("train", data.train_max_samples);
   const { kept: train, out } = holdOut(all, data.val_size, trainer.seed);
-  const validation = data.val_size > 0 ? out : await load(data.val_files, data.val_max_samples);
+  const validation = data.val_size > 0 ? out : await load("val", data.val_max_samples);
   return { train, validation, tokenizerFolder: tokenizer.dir, padId, fingerprint: fingerprintOf(train) };
 }
 
@@ -78,13 +80,11 @@ function encoderOf(
 
 const YIELD_EVERY = 64;
 
-async function encodeFiles(
-  files: readonly string[],
-  most: number,
+async function encodeRows(
+  rows: readonly Row[],
   encode: (row: Row) => PreferencePair,
   signal: AbortSignal,
 ): Promise<PreferencePair[]> {
-  const { rows } = await readRows(files, most < 0 ? {} : { maxRows: most });
   const pairs: PreferencePair[] = [];
   let cut = 0;
   for (const [index, row] of rows.entries()) {

@@ -1,7 +1,7 @@
 /** The rows of a supervised run: fetched, encoded and checked before the first step, so that no bad row ends a run. */
 import { createHash } from "node:crypto";
+import { isNamed } from "../../config/hooks.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
-import { readRows } from "../../data/files.ts";
 import { placeOf, type Row } from "../../data/row.ts";
 import { multiTurnEncoder, type SftRow, singleTurnEncoder } from "../../data/sft-rows.ts";
 import type { TokenRow } from "../../engine/contract.ts";
@@ -11,6 +11,7 @@ import { UserError } from "../../util/errors.ts";
 import { clearStatus, info, status } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
+import { splitReader } from "../split-rows.ts";
 
 export type Examples = {
   readonly train: readonly TokenRow[];
@@ -26,10 +27,15 @@ export async function loadExamples(config: SftConfig, folder: string, context: T
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));
   const encode = withinVocabulary(encoderOf(config, tokenizer), tokenizer, await readAnyConfig(folder));
   const { data } = config;
-  const load = (files: readonly string[], most: number) => encodeFiles(files, most, encode, context.signal);
-  const train = await load(data.train_files, data.train_max_samples);
-  if (train.length === 0) throw new UserError("`data.train_files` gives no row to learn from.");
-  const validation = await load(data.val_files, data.val_max_samples);
+  const read = await splitReader(data, tokenizer);
+  const load = async (split: "train" | "val", most: number) =>
+    encodeRows(await read(split, most < 0 ? Number.POSITIVE_INFINITY : most), encode, context.signal);
+  const train = await load("train", data.train_max_samples);
+  if (train.length === 0)
+    throw new UserError(
+      `\`data.${isNamed(data.custom_cls) ? "custom_cls" : "train_files"}\` gives no row to learn from.`,
+    );
+  const validation = await load("val", data.val_max_samples);
   return { train, validation, tokenizerFolder: tokenizer.dir, fingerprint: fingerprintOf(train) };
 }
 
@@ -72,13 +78,11 @@ function withinVocabulary(
 
 const YIELD_EVERY = 64;
 
-async function encodeFiles(
-  files: readonly string[],
-  most: number,
+async function encodeRows(
+  rows: readonly Row[],
   encode: (row: Row) => SftRow,
   signal: AbortSignal,
 ): Promise<TokenRow[]> {
-  const { rows } = await readRows(files, most < 0 ? {} : { maxRows: most });
   const encoded: TokenRow[] = [];
   let cut = 0;
   let unmarked = 0;
