@@ -15,13 +15,11 @@ import type { TokenLoss, TokenRow } from "../src/engine/contract.ts";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import { Random } from "../src/util/random.ts";
 import { type Figure, figure, median } from "./figures.ts";
-import { minimind2Small, modelFolder } from "./models.ts";
+import { modelFolder, smallModel } from "./models.ts";
 import type { Report } from "./results.ts";
 import type { BenchOptions } from "./train.ts";
 import { meanLoss } from "./train-job.ts";
 
-const EPISODES = 4096;
-const TOKENS = 1024;
 const AIM_MS = 100;
 
 export async function benchAlgos(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
@@ -31,17 +29,19 @@ export async function benchAlgos(options: BenchOptions, print: (figure: Figure) 
     print(line);
     figures.push({ figure: line, remark });
   };
-  const input = episodes();
+  const [count, tokens] = options.isSmoke ? [64, 256] : [4096, 1024];
+  const input = episodes(count, tokens);
   for (const name of advantageNames()) {
     const { compute } = findAdvantage(name);
     const times = timesOf(options.steps ?? 7, () => compute(input, defaultSettings.advantage));
-    add(`step time of ${name}, ${EPISODES} episodes of ${TOKENS} tokens (best)`, "ms", Math.min(...times), aim(times));
-    add(`step time of ${name}, ${EPISODES} episodes of ${TOKENS} tokens (median)`, "ms", median(times));
+    add(`step time of ${name}, ${count} episodes of ${tokens} tokens (best)`, "ms", Math.min(...times), aim(times));
+    add(`step time of ${name}, ${count} episodes of ${tokens} tokens (median)`, "ms", median(times));
   }
   const random = new Random(1);
-  const lengths = Array.from({ length: 100_000 }, () => 1 + random.int(4096));
+  const sequences = options.isSmoke ? 1000 : 100_000;
+  const lengths = Array.from({ length: sequences }, () => 1 + random.int(4096));
   const times = timesOf(3, () => karmarkarKarp(lengths, 8));
-  add("step time of balancing 100000 sequences over 8 workers (best)", "ms", Math.min(...times));
+  add(`step time of balancing ${sequences} sequences over 8 workers (best)`, "ms", Math.min(...times));
   const { plain, ppo } = await lossTimes(options);
   add("step time with the plain log-likelihood (best)", "ms", Math.min(...plain));
   add("step time with the loss of PPO (best)", "ms", Math.min(...ppo));
@@ -64,25 +64,25 @@ function timesOf(count: number, work: () => unknown): number[] {
 }
 
 /** Groups of eight; responses of all lengths with a tool's output in the middle; a reward at the end. */
-function episodes(): AdvantageInput {
+function episodes(count: number, tokens: number): AdvantageInput {
   const random = new Random(7);
-  const rows = <T>(make: () => T): T[] => Array.from({ length: EPISODES }, make);
-  const floats = () => Float64Array.from({ length: TOKENS }, () => random.uniform());
+  const rows = <T>(make: () => T): T[] => Array.from({ length: count }, make);
+  const floats = () => Float64Array.from({ length: tokens }, () => random.uniform());
   const rewards = rows(() => {
-    const row = new Float64Array(TOKENS);
-    row[TOKENS - 1] = random.uniform();
+    const row = new Float64Array(tokens);
+    row[tokens - 1] = random.uniform();
     return row;
   });
   const oldLogprobs = rows(() => floats().map((x) => -x));
   return {
     rewards,
     mask: rows(() => {
-      const length = TOKENS / 2 + random.int(TOKENS / 2);
-      return new Uint8Array(TOKENS).fill(1, 0, length).fill(0, length >> 1, (length >> 1) + 64);
+      const length = tokens / 2 + random.int(tokens / 2);
+      return new Uint8Array(tokens).fill(1, 0, length).fill(0, length >> 1, (length >> 1) + 64);
     }),
     groups: rewards.map((_, i) => `group ${Math.floor(i / 8)}`),
     values: rows(floats),
-    baselines: Array.from({ length: EPISODES }, () => random.uniform()),
+    baselines: Array.from({ length: count }, () => random.uniform()),
     oldLogprobs,
     // At least the square of the token's own probability, and at most that plus what the other tokens can add.
     sumPiSquared: oldLogprobs.map((row) =>
@@ -95,21 +95,22 @@ function episodes(): AdvantageInput {
 async function lossTimes(options: BenchOptions): Promise<{ plain: number[]; ppo: number[] }> {
   const engine = new EmbeddedEngine({ threads: options.threads });
   try {
-    const { folder } = await modelFolder(minimind2Small);
+    const { folder } = await modelFolder(smallModel(options));
     const model = await engine.open({ folder });
     const random = new Random(3);
+    const time = options.isSmoke ? 32 : 256;
     const rows: TokenRow[] = Array.from({ length: 8 }, () => {
-      const ids = Int32Array.from({ length: 256 }, () => random.int(model.config.vocabSize));
+      const ids = Int32Array.from({ length: time }, () => random.int(model.config.vocabSize));
       const mask = Uint8Array.from(ids, (_, t) => Number(t > 0));
-      const extra = { oldLogprobs: new Float32Array(256).fill(-8), advantages: new Float32Array(256).fill(0.5) };
+      const extra = { oldLogprobs: new Float32Array(time).fill(-8), advantages: new Float32Array(time).fill(0.5) };
       return { ids, mask, extra };
     });
     const scalars = {
       ...batchScalars(
         rows.map((row) => row.mask),
-        256,
+        time,
       ),
-      count: 8 * 255,
+      count: 8 * (time - 1),
     };
     const step = async (loss: TokenLoss) => {
       const start = performance.now();

@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { type Environment, ensureVenv } from "../scripts/venv.ts";
+import { codeOf, UserError } from "../src/util/errors.ts";
 import type { Command } from "./side.ts";
 
 /** A side of ours, compiled like the package: running TypeScript directly takes tens of megabytes more. */
@@ -29,13 +30,23 @@ export function peerCommand(python: string, file: string): Command {
   return { file: python, args: [join(import.meta.dirname, "peers", file)], env };
 }
 
+/** The variables that may name a Python with what a peer needs; the first that is set counts. */
+const variables: Record<Environment, readonly string[]> = {
+  torch: ["TRAINYARD_PYTHON", "TRAINYARD_TEST_PYTHON"],
+  llama: ["TRAINYARD_LLAMA_PYTHON"],
+  trl: ["TRAINYARD_TRL_PYTHON"],
+  vllm: ["TRAINYARD_VLLM_PYTHON"],
+};
+
 /** A Python with what the peer needs: the one that the environment names, else our own. */
 export function pythonOf(environment: Environment): string {
-  const given = {
-    torch: process.env.TRAINYARD_PYTHON || process.env.TRAINYARD_TEST_PYTHON,
-    llama: process.env.TRAINYARD_LLAMA_PYTHON,
-    trl: process.env.TRAINYARD_TRL_PYTHON,
-    vllm: process.env.TRAINYARD_VLLM_PYTHON,
-  };
-  return given[environment] || ensureVenv(environment);
+  const variable = variables[environment].find((name) => process.env[name]);
+  if (variable === undefined) return ensureVenv(environment);
+  const python = process.env[variable] ?? "";
+  const { error } = spawnSync(python, ["--version"]);
+  if (error === undefined) return python;
+  throw new UserError(
+    `${variable} is "${python}", which cannot be started (${codeOf(error)}). Name a Python that has the packages, or ` +
+      "unset the variable, and one is installed.",
+  );
 }

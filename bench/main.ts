@@ -6,6 +6,7 @@
  *   --steps N      timed steps of each side
  *   --seconds S    no further round of timed steps after this time, per workload
  *   --threads N    threads of each side
+ *   --smoke        two rounds on a tiny model: whether a bench runs at all, in seconds; its figures mean nothing
  */
 import { parseArgs } from "node:util";
 import { codeOf, messageOf, nearest, UserError } from "../src/util/errors.ts";
@@ -52,13 +53,16 @@ function readArguments(args: readonly string[]): { names: readonly BenchName[]; 
     );
   }
   const hasPeers = values.peers ?? false;
+  const isSmoke = values.smoke ?? false;
+  if (isSmoke && hasPeers) throw new UserError("`--smoke` is without the peers: leave out `--peers`.");
   return {
     names: names as BenchName[], // each was found in `benches`
     options: {
       hasPeers,
+      isSmoke,
       isLarge: values.large ?? hasPeers,
       threads: positive("--threads", values.threads ?? "2", Number.isInteger),
-      steps: values.steps === undefined ? null : positive("--steps", values.steps, Number.isInteger),
+      steps: values.steps === undefined ? (isSmoke ? 2 : null) : positive("--steps", values.steps, Number.isInteger),
       seconds: positive("--seconds", values.seconds ?? "90", Number.isFinite),
     },
   };
@@ -76,11 +80,12 @@ function parse(args: readonly string[]) {
         steps: { type: "string" },
         seconds: { type: "string" },
         threads: { type: "string" },
+        smoke: { type: "boolean" },
       },
     });
   } catch (error) {
     if (!codeOf(error).startsWith("ERR_PARSE_ARGS")) throw error;
-    const message = `${messageOf(error).split(". ")[0]}. The options are --peers, --large, --no-large, --steps N, --seconds S and --threads N.`;
+    const message = `${messageOf(error).split(". ")[0]}. The options are --peers, --large, --no-large, --steps N, --seconds S, --threads N and --smoke.`;
     throw new UserError(message, { cause: error });
   }
 }

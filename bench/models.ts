@@ -1,8 +1,8 @@
 /**
  * The models of the benches: checkpoints beside the project where they exist, else random ones of the same shape, made
- * once under .cache/. Speed and memory depend on the shape alone.
+ * once under .cache/. Speed and memory depend on the shape alone. A smoke test takes the model of `npm start`.
  */
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ParameterSpec, parameterSpecs, parseConfig } from "../src/models/config.ts";
 import { elementCount } from "../src/models/safetensors.ts";
@@ -57,8 +57,20 @@ export const qwen05b: ModelShape = {
   },
 };
 
+const quickstartFolder = join(root, "examples", "quickstart", "model");
+const quickstart: ModelShape = {
+  name: "quickstart",
+  config: JSON.parse(readFileSync(join(quickstartFolder, "config.json"), "utf8")),
+};
+
+/** The model that every bench measures. */
+export function smallModel({ isSmoke }: { readonly isSmoke: boolean }): ModelShape {
+  return isSmoke ? quickstart : minimind2Small;
+}
+
 /** A Hugging Face folder with a model of this shape. */
 export async function modelFolder(shape: ModelShape): Promise<{ readonly folder: string; readonly isRandom: boolean }> {
+  if (shape === quickstart) return { folder: quickstartFolder, isRandom: false };
   const beside = join(root, "..", "shared", "models", shape.name);
   if (existsSync(join(beside, "config.json"))) return { folder: beside, isRandom: false };
   const folder = join(root, ".cache", "bench", shape.name);

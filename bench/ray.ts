@@ -10,7 +10,7 @@ import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
 import { peerCommand, pythonOf, sourceCommand } from "./commands.ts";
 import { type Figure, figure, median } from "./figures.ts";
-import { minimind2Small, modelFolder } from "./models.ts";
+import { modelFolder, smallModel } from "./models.ts";
 import { type CallTimes, callTimesSchema, type HandoverTimes, handoverTimesSchema, type RayJob } from "./ray-job.ts";
 import type { Report } from "./results.ts";
 import { Side } from "./side.ts";
@@ -19,18 +19,19 @@ import { compare } from "./train-figures.ts";
 import { optimizer, stepSchema } from "./train-job.ts";
 import { takeTurns } from "./turns.ts";
 
-const size = { rows: 64, time: 96, microRows: 16 };
 const warmUp = 1;
-const label = `${minimind2Small.name} ${size.rows}x${size.time} ray`;
 /** The aims: a step relative to the plain script's, a call in milliseconds, a transfer of weights in seconds. */
 const aims = { step: 1.05, callMs: 5, handover: 2 };
 
 /** Measure; each figure is handed to `print` as soon as it is known. */
 export async function benchRay(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
-  const { folder } = await modelFolder(minimind2Small);
+  const shape = smallModel(options);
+  const size = options.isSmoke ? { rows: 4, time: 32, microRows: 2 } : { rows: 64, time: 96, microRows: 16 };
+  const label = `${shape.name} ${size.rows}x${size.time} ray`;
+  const { folder } = await modelFolder(shape);
   const python = pythonOf("torch");
   const random = new Random(0, "tokens");
-  const vocabulary = Number(minimind2Small.config.vocab_size);
+  const vocabulary = Number(shape.config.vocab_size);
   const rows = Array.from({ length: size.rows }, () => Array.from({ length: size.time }, () => random.int(vocabulary)));
   const job: RayJob = { folder, python, rows, optimizer, microRows: size.microRows, workers: 2 };
   const notes = [

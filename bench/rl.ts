@@ -11,7 +11,7 @@ import { info } from "../src/util/log.ts";
 import { additionRows } from "./addition.ts";
 import { ourCommand, peerCommand, pythonOf } from "./commands.ts";
 import { type Figure, figure, median, type Quantity } from "./figures.ts";
-import { minimind2Small, modelFolder, root } from "./models.ts";
+import { modelFolder, root, smallModel } from "./models.ts";
 import type { Report } from "./results.ts";
 import { type RlJob, type RlStep, rlStepSchema } from "./rl-job.ts";
 import type { BenchOptions } from "./train.ts";
@@ -36,9 +36,10 @@ const MOST_MEMORY = 0.4;
 
 /** Measure; each figure is handed to `print` as soon as it is known. */
 export async function benchRl(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
-  const { folder, isRandom } = await modelFolder(minimind2Small);
+  const shape = smallModel(options);
+  const { folder, isRandom } = await modelFolder(shape);
   const notes = [
-    `GRPO on ${minimind2Small.name}, 8 prompts x 8 samples of up to 64 tokens, one update of 64 sequences without KL, ` +
+    `GRPO on ${shape.name}, 8 prompts x 8 samples of up to 64 tokens, one update of 64 sequences without KL, ` +
       `at lr 1e-5 (1e-9 where responses end early, so that the lengths of the two sides stay alike), single-digit addition, in fp32 on ${options.threads} threads.`,
   ];
   const figures: Report["figures"][number][] = [];
@@ -72,7 +73,8 @@ async function measure(workload: Workload, folder: string, options: BenchOptions
       .map((row) => `${JSON.stringify(row)}\n`)
       .join(""),
   );
-  const size = { prompts: 8, samples: 8, newTokens: 64, lr, steps: steps + 2 };
+  const [prompts, newTokens] = options.isSmoke ? [2, 8] : [8, 64];
+  const size = { prompts, samples: 8, newTokens, lr, steps: steps + 2 };
   const job: RlJob = { folder, threads: options.threads, data, isFull, ...size };
   const entrants: SideSpec[] = [{ name: "ours", command: ourCommand("rl-worker.ts"), job }];
   if (options.hasPeers) entrants.push({ name: "trl", command: peerCommand(pythonOf("trl"), "rl_trl.py"), job });

@@ -199,11 +199,11 @@ function planningTime({ prompts, newTokens }: RolloutJob): number {
 }
 
 /** Eight samples of one prompt to their first token, and one. */
-async function groupTimes(sampler: Sampler, { vocabSize }: ModelConfig): Promise<Split["group"]> {
+async function groupTimes(sampler: Sampler, { vocabSize, maxPositions }: ModelConfig): Promise<Split["group"]> {
   const best = { eight: Infinity, one: Infinity };
   const random = new Random(1);
   for (let i = 0; i <= REPEATS; i++) {
-    const prompt = Array.from({ length: 256 }, () => random.int(vocabSize));
+    const prompt = Array.from({ length: Math.min(256, maxPositions / 2) }, () => random.int(vocabSize));
     for (const [name, n] of [
       ["one", 1],
       ["eight", 8],
@@ -215,15 +215,16 @@ async function groupTimes(sampler: Sampler, { vocabSize }: ModelConfig): Promise
   return best;
 }
 
-/** Seconds per step of 8 rows after prompts of several lengths. */
-async function contextTimes(sampler: Sampler, { vocabSize }: ModelConfig): Promise<Split["contexts"]> {
+/** Seconds per step of 8 rows after prompts of several lengths, as far as the model's context allows. */
+async function contextTimes(sampler: Sampler, { vocabSize, maxPositions }: ModelConfig): Promise<Split["contexts"]> {
   const contexts: { length: number; seconds: number }[] = [];
   const random = new Random(2);
-  for (const length of [64, 256, 1024, 2048]) {
+  const newTokens = 24;
+  for (const length of [64, 256, 1024, 2048].filter((it) => it + newTokens <= maxPositions)) {
     const prompt = Array.from({ length }, () => random.int(vocabSize));
     const stamps: number[] = [];
     const onToken = () => stamps.push(performance.now());
-    await sampler.sample({ prompt, n: 8, maxNewTokens: 24, ignoreEos: true, onToken });
+    await sampler.sample({ prompt, n: 8, maxNewTokens: newTokens, ignoreEos: true, onToken });
     const steps = stamps.filter((_, i) => i % 8 === 7); // the last token of each step
     const gaps = steps.slice(1).map((stamp, i) => (stamp - steps[i]!) / 1000);
     contexts.push({ length, seconds: Math.min(...gaps) });

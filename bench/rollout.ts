@@ -12,7 +12,7 @@ import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
 import { ourCommand, peerCommand, pythonOf } from "./commands.ts";
 import { type Figure, figure, median, type Quantity } from "./figures.ts";
-import { type ModelShape, minimind2Small, modelFolder, qwen05b, root } from "./models.ts";
+import { type ModelShape, minimind2Small, modelFolder, qwen05b, root, smallModel } from "./models.ts";
 import type { Report } from "./results.ts";
 import { type RolloutJob, type Round, roundSchema, type Split, scoreSchema, splitSchema } from "./rollout-job.ts";
 import { Side } from "./side.ts";
@@ -30,10 +30,14 @@ type Workload = {
 };
 
 const all: readonly Peer[] = ["llama.cpp-f32", "llama.cpp-q8_0", "hf-generate"];
-const small: readonly Workload[] = [
-  { shape: minimind2Small, rows: 32, peers: all, rounds: 7, newTokens: 64, neededBytes: 4e9 },
-  { shape: minimind2Small, rows: 128, peers: all, rounds: 5, newTokens: 64, neededBytes: 5e9 },
-];
+function smallWorkloads({ isSmoke }: BenchOptions): [Workload, ...Workload[]] {
+  const shape = smallModel({ isSmoke });
+  if (isSmoke) return [{ shape, rows: 4, peers: [], rounds: 1, newTokens: 8, neededBytes: 0 }];
+  return [
+    { shape, rows: 32, peers: all, rounds: 7, newTokens: 64, neededBytes: 4e9 },
+    { shape, rows: 128, peers: all, rounds: 5, newTokens: 64, neededBytes: 5e9 },
+  ];
+}
 const large: Workload = {
   shape: qwen05b,
   rows: 32,
@@ -58,6 +62,7 @@ export async function benchRollout(options: BenchOptions, print: (figure: Figure
   };
   const versions: Record<string, string> = {};
   let isComplete = true;
+  const small = smallWorkloads(options);
   for (const workload of options.isLarge ? [...small, large] : small) {
     const label = `${workload.shape.name} batch ${workload.rows}`;
     if (process.availableMemory() < workload.neededBytes) {
@@ -74,8 +79,8 @@ export async function benchRollout(options: BenchOptions, print: (figure: Figure
       figures.push({ figure: made, remark: remarkOn(made) });
     }
   }
-  const { folder } = await modelFolder(minimind2Small);
-  const split = await splitOf(jobOf(small[0]!, folder, options.threads));
+  const { folder } = await modelFolder(small[0].shape);
+  const split = await splitOf(jobOf(small[0], folder, options.threads));
   for (const made of splitFigures(split)) {
     print(made);
     figures.push({ figure: made, remark: "" });

@@ -9,7 +9,7 @@ import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
 import { pythonOf, sourceCommand } from "./commands.ts";
 import { type Figure, figure, median, rounded } from "./figures.ts";
-import { minimind2Small, modelFolder, root } from "./models.ts";
+import { type ModelShape, modelFolder, root, smallModel } from "./models.ts";
 import { callTimesSchema, type RayJob } from "./ray-job.ts";
 import { machine, type Report } from "./results.ts";
 import { fitCalls, type Measured, type Network, type Simulated, simulate } from "./scale-model.ts";
@@ -18,16 +18,15 @@ import type { BenchOptions } from "./train.ts";
 import { optimizer, type Step, stepSchema } from "./train-job.ts";
 
 const perWorker = { rows: 32, time: 96, microRows: 16 };
-const callsTo = [1, 2, 4, 8];
 const scales = [1, 2, 8, 64, 256, 1000];
 const network: Network = { bytesPerSecond: 12.5e9, latency: 20e-6 };
 
 /** Measure, fit and simulate; each figure is handed to `print` as soon as it is known. */
 export async function benchScale(options: BenchOptions, print: (figure: Figure) => void): Promise<Report> {
-  const { folder } = await modelFolder(minimind2Small);
-  const job = jobFor(folder, pythonOf("torch"));
+  const shape = smallModel(options);
+  const job = jobFor(shape, (await modelFolder(shape)).folder, pythonOf("torch"));
   const calls: { workers: number; seconds: number }[] = [];
-  for (const workers of callsTo) {
+  for (const workers of options.isSmoke ? [1, 2] : [1, 2, 4, 8]) {
     info(`Calls to ${workers} …`);
     const { milliseconds } = await ask("ray-calls.ts", job(workers), async (side) =>
       side.ask("calls", callTimesSchema),
@@ -46,11 +45,11 @@ export async function benchScale(options: BenchOptions, print: (figure: Figure) 
     spread: spreadOf(alone),
     rounds: perWorker.rows / perWorker.microRows,
     parameters: 26e6,
-    layers: Number(minimind2Small.config.num_hidden_layers),
+    layers: Number(shape.config.num_hidden_layers),
   };
   const simulated = scales.map((workers) => simulate(measured, workers, network));
   const both = median(steps.get(2) ?? []);
-  if (options.hasPeers) await writeFileAtomic(join(root, "docs", "scale.md"), page(measured, both, simulated));
+  if (options.hasPeers) await writeFileAtomic(join(root, "docs", "scale.md"), page(shape, measured, both, simulated));
 
   const alike = (what: string, unit: string, value: number) =>
     figure("scale", { what, unit, isMore: false }, value, null);
@@ -67,8 +66,8 @@ export async function benchScale(options: BenchOptions, print: (figure: Figure) 
 }
 
 /** A job for a number of workers, each with the same number of sequences. */
-function jobFor(folder: string, python: string): (workers: number) => RayJob {
-  const vocabulary = Number(minimind2Small.config.vocab_size);
+function jobFor(shape: ModelShape, folder: string, python: string): (workers: number) => RayJob {
+  const vocabulary = Number(shape.config.vocab_size);
   const { rows: count, time, microRows } = perWorker;
   return (workers) => {
     const random = new Random(0, "tokens");
@@ -104,7 +103,7 @@ function spreadOf(values: readonly number[]): number {
   return Math.sqrt(logs.reduce((sum, it) => sum + (it - mean) ** 2, 0) / (logs.length - 1));
 }
 
-function page(measured: Measured, both: number, simulated: readonly Simulated[]): string {
+function page(shape: ModelShape, measured: Measured, both: number, simulated: readonly Simulated[]): string {
   const { calls, step, spread, rounds } = measured;
   const { fixed, each } = fitCalls(calls);
   const ms = (seconds: number) => rounded(1000 * seconds, 2);
@@ -125,7 +124,7 @@ One process controls all workers and contacts each of them in every call. This p
 
 ## Measured
 
-On ${machine()}; ${minimind2Small.name} (26 million parameters), ${perWorker.rows} sequences of ${perWorker.time} tokens per worker in ${rounds} rounds, workers of one thread each.
+On ${machine()}; ${shape.name} (26 million parameters), ${perWorker.rows} sequences of ${perWorker.time} tokens per worker in ${rounds} rounds, workers of one thread each.
 
 | workers | a call that does nothing |
 | --- | --- |

@@ -9,7 +9,7 @@ import { info } from "../src/util/log.ts";
 import { Random } from "../src/util/random.ts";
 import { ourCommand, peerCommand, pythonOf } from "./commands.ts";
 import type { Figure } from "./figures.ts";
-import { type ModelShape, minimind2Small, modelFolder, qwen05b } from "./models.ts";
+import { type ModelShape, modelFolder, qwen05b, smallModel } from "./models.ts";
 import type { Report } from "./results.ts";
 import { Side } from "./side.ts";
 import { compare, remarkOn, shareFigures } from "./train-figures.ts";
@@ -19,6 +19,8 @@ import { type Outcome, takeTurns } from "./turns.ts";
 export type BenchOptions = {
   readonly hasPeers: boolean;
   readonly isLarge: boolean;
+  /** Two rounds on a tiny model, to see that the bench runs. */
+  readonly isSmoke: boolean;
   readonly threads: number;
   /** Timed steps of each side; null: each workload has its own number. */
   readonly steps: number | null;
@@ -39,16 +41,16 @@ type Workload = {
   readonly neededBytes: number;
 };
 
-const small: Workload = {
-  shape: minimind2Small,
-  rows: 8,
-  time: 256,
+const small = ({ isSmoke }: BenchOptions): Workload => ({
+  shape: smallModel({ isSmoke }),
+  rows: isSmoke ? 2 : 8,
+  time: isSmoke ? 32 : 256,
   peers: ["torch-eager", "torch-compile"],
   warmUp: 2,
   steps: 10,
   sideBytes: 2.5e9,
-  neededBytes: 4e9,
-};
+  neededBytes: isSmoke ? 0 : 4e9,
+});
 const large: Workload = {
   shape: qwen05b,
   rows: 2,
@@ -73,7 +75,7 @@ export async function benchTrain(options: BenchOptions, print: (figure: Figure) 
   };
   const versions: Record<string, string> = {};
   let isComplete = true;
-  for (const workload of options.isLarge ? [small, large] : [small]) {
+  for (const workload of options.isLarge ? [small(options), large] : [small(options)]) {
     const label = labelOf(workload);
     const free = process.availableMemory();
     if (free < workload.neededBytes) {
@@ -93,7 +95,7 @@ export async function benchTrain(options: BenchOptions, print: (figure: Figure) 
       outcomes,
       say,
     );
-    if (workload === small) made.push(...shareFigures(await sharesOf(job), say));
+    if (workload !== large) made.push(...shareFigures(await sharesOf(job), say));
     for (const figure of made) {
       print(figure);
       figures.push({ figure, remark: remarkOn(figure) });

@@ -42,9 +42,11 @@ function whatIsMissing() {
   if (!existsSync(pinnedNode)) return "the pinned Node is not installed";
   const wanted = packagesOf(join(root, "package-lock.json"));
   const installed = packagesOf(join(modules, ".package-lock.json"));
-  for (const [path, { version, optional }] of Object.entries(wanted)) {
+  for (const [path, { version, optional, os }] of Object.entries(wanted)) {
     if (path === "" || installed[path]?.version === version) continue;
-    if (installed[path] === undefined && optional) continue; // a package for another system
+    // npm also leaves out onnxruntime-node where its install script cannot reach a server; `install` skips that script.
+    const isOurEngine = path === "node_modules/onnxruntime-node" && os.includes(process.platform);
+    if (installed[path] === undefined && optional && !isOurEngine) continue; // a package for another system
     return `${path} is ${installed[path]?.version ?? "not there"} where package-lock.json has ${version}`;
   }
   return null;
@@ -57,9 +59,7 @@ function packagesOf(path) {
 /** Install the packages of package-lock.json; the output of npm is shown if it does not succeed. */
 async function install(reason) {
   console.error(`Installing with npm, which takes about half a minute (${reason}) …`);
-  let result = await npm(["ci"]);
-  // npm 11 and newer refuse a lockfile that lacks the optional packages of other systems; `install` follows it too.
-  if (result.text.includes("EUSAGE")) result = await npm(["install", "--no-save"]);
+  const result = await npm(["ci"]);
   if (result.signal !== null) passOn(result);
   if (result.code === 0 && existsSync(pinnedNode)) return;
   console.error(result.text.trim());

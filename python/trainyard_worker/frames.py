@@ -1,4 +1,4 @@
-"""Messages as bytes: MessagePack in which a typed array is the extension 0x74 of msgpackr (a code, then its memory).
+"""Messages as bytes: MessagePack in which a typed array is the extension 0x74 (a code for its type, then its memory).
 
 On a stream the length of each message comes before it: four bytes, least significant first.
 """

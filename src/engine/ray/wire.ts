@@ -1,18 +1,32 @@
 /**
  * Messages between the controller and its shim: MessagePack. The length of each message comes before it, in four bytes,
- * least significant first. A typed array is msgpackr's own extension; `python/trainyard_worker/frames.py` is the other
- * end.
+ * least significant first. A typed array is an extension: a code for its type, then its memory.
+ * `python/trainyard_worker/frames.py` is the other end.
  */
-import { Packr } from "msgpackr";
+import { Decoder, Encoder, ExtensionCodec } from "@msgpack/msgpack";
+import { invariant } from "../../util/errors.ts";
 
-const packr = new Packr({ useRecords: false, moreTypes: true, encodeUndefinedAsNil: true });
+type Numbers = Int32Array | Float32Array | Float64Array;
 
+const TYPED_ARRAY = 0x74;
+const int32 = 5;
+const float32 = 7;
+const float64 = 8;
+
+const extensionCodec = new ExtensionCodec();
+extensionCodec.register({ type: TYPED_ARRAY, encode: encodeArray, decode: decodeArray });
+
+/** A message as bytes; its arrays are of int32, float32 or float64, or are bytes. */
 export function pack(message: unknown): Buffer {
-  return packr.pack(message);
+  // One encoder per message: the message is the encoder's own buffer, not a copy.
+  const { buffer, byteOffset, byteLength } = new Encoder({ extensionCodec }).encodeSharedRef(message);
+  return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-export function unpack(data: Uint8Array): unknown {
-  return packr.unpack(data);
+/** The message of some bytes. Bytes inside it are a view of them; arrays are copies. */
+export function unpack({ buffer, byteOffset, byteLength }: Uint8Array): unknown {
+  const bytes = new Uint8Array(buffer, byteOffset, byteLength); // not a Buffer, whose `slice` does not copy
+  return new Decoder({ extensionCodec }).decode(bytes);
 }
 
 /** A message as it is written to a stream. */
@@ -51,4 +65,28 @@ export class FrameReader {
     if (this.#parts.length > 1) this.#parts = [Buffer.concat(this.#parts)];
     return size;
   }
+}
+
+function encodeArray(value: unknown): Uint8Array<ArrayBuffer> | null {
+  if (!ArrayBuffer.isView(value) || value instanceof Uint8Array) return null; // not an extension
+  const data = new Uint8Array(1 + value.byteLength);
+  data[0] = codeOf(value);
+  data.set(new Uint8Array(value.buffer, value.byteOffset, value.byteLength), 1);
+  return data;
+}
+
+function codeOf(value: ArrayBufferView): number {
+  if (value instanceof Int32Array) return int32;
+  if (value instanceof Float32Array) return float32;
+  invariant(value instanceof Float64Array, `a message cannot hold a ${value.constructor.name}`);
+  return float64;
+}
+
+/** Its memory is copied: that of the message may begin anywhere, and the message may be let go. */
+function decodeArray(data: Uint8Array): Numbers {
+  const { buffer } = data.slice(1);
+  if (data[0] === int32) return new Int32Array(buffer);
+  if (data[0] === float32) return new Float32Array(buffer);
+  invariant(data[0] === float64, `a message holds an array of the unknown type ${data[0]}`);
+  return new Float64Array(buffer);
 }
