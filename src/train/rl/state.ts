@@ -6,6 +6,7 @@ import { klSettings } from "../../config/ppo/settings.ts";
 import type { Loader } from "../../data/loader.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { UserError } from "../../util/errors.ts";
+import type { RunModels } from "../same-models.ts";
 import { Best } from "./best.ts";
 
 const RlState = z.object({
@@ -18,10 +19,15 @@ const RlState = z.object({
   /** The best validation so far, where `trainer.best_metric` asks for one. */
   best: Best.nullable(),
 });
-export type RlState = z.infer<typeof RlState>;
+export type RlState = z.infer<typeof RlState> & { readonly models: RunModels };
 
-/** The state that a run starts with. The loader is set to its position; a checkpoint of other prompts is refused. */
-export function stateAt(start: Checkpoint | null, config: PpoConfig, loader: Loader, fingerprint: string): RlState {
+/** The state that a run starts with, but for its models, which `checkModels` adds. The loader is set to its position; a checkpoint of other prompts is refused. */
+export function stateAt(
+  start: Checkpoint | null,
+  config: PpoConfig,
+  loader: Loader,
+  fingerprint: string,
+): Omit<RlState, "models"> {
   if (start === null) {
     return { loader: loader.state(), fingerprint, klControl: klSettings(config), skippedInARow: 0, best: null };
   }
