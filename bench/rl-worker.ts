@@ -13,7 +13,7 @@ import { Progress } from "../src/train/progress.ts";
 import type { RlContext } from "../src/train/rl/context.ts";
 import { type Episode, masksOf, responseLength, tokenRows } from "../src/train/rl/episode.ts";
 import { loadPrompts } from "../src/train/rl/prompts.ts";
-import { openRoles } from "../src/train/rl/roles.ts";
+import { openRoles, roleSpecs } from "../src/train/rl/roles.ts";
 import { openRolloutClient } from "../src/train/rl/rollout-client.ts";
 import { takeStep } from "../src/train/rl/step.ts";
 import { openTrainRows } from "../src/train/rl/train-rows.ts";
@@ -32,7 +32,7 @@ await serve(async (input): Promise<Answers> => {
   const context = { signal: AbortSignal.any([]), env: {} };
   const engine = new EmbeddedEngine({ threads: job.threads });
   const prompts = await loadPrompts(config, context);
-  const roles = await openRoles(config, prompts, { engine, start: null }, context);
+  const roles = await openRoles(config, await roleSpecs(config, prompts, context), { engine, start: null });
   const { tokenizer } = prompts;
   const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
   const { rows } = openTrainRows(config, prompts);

@@ -11,7 +11,13 @@ export { type KlEstimate, registerKlEstimate } from "./algos/kl/estimates.ts";
 
 export type { PolicyLoss, PolicySettings, PolicyTensors } from "./algos/losses/policy/policy-loss.ts";
 export { registerPolicyLoss } from "./algos/losses/policy/registry.ts";
-export { defineConfig } from "./cli/define-config.ts";
+export {
+  defineConfig,
+  defineEval,
+  defineGenerate,
+  defineRewardModel,
+  defineSft,
+} from "./config/define-config.ts";
 export type { EvalInput } from "./config/eval/schema.ts";
 export type { GenerateInput } from "./config/generate/schema.ts";
 export type { PpoInput } from "./config/ppo/schema.ts";

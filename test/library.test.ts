@@ -4,7 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type LoadedModel, loadModel, ops, type TokenLoss, trainRl, UserError } from "../src/index.ts";
+import { defineConfig, type LoadedModel, loadModel, ops, type TokenLoss, trainRl, UserError } from "../src/index.ts";
 import { readMetrics } from "../src/run/metrics.ts";
 import { setLevel } from "../src/util/log.ts";
 
@@ -82,13 +82,13 @@ describe("a loaded model", () => {
 
 describe("a verb as a function", () => {
   const train = join(out, "train.jsonl");
-  const config = {
+  const config = defineConfig({
     data: { train_files: train, train_batch_size: 4, max_prompt_length: 16, max_response_length: 4 },
     actor_rollout_ref: { model: { path: folder }, actor: { ppo_mini_batch_size: 4 }, rollout: { n: 2 } },
     algorithm: { adv_estimator: "grpo" },
     custom_reward_function: ({ response }: { readonly response: string }) => response.length,
     trainer: { total_training_steps: 2, default_local_dir: join(out, "run"), logger: [], threads: 1 },
-  };
+  });
 
   test("takes what a config file would hold, a reward function included", async () => {
     const rows = Array.from({ length: 8 }, (_, i) => ({ prompt: `${i}+${i}=?`, data_source: "sums" }));

@@ -66,7 +66,7 @@ describe("a run", () => {
     const result = await reward("whole", "trainer.total_epochs=3", "trainer.test_freq=6");
     expect(result).toMatchObject({ code: 0 });
     expect(result.said).toMatch(
-      /% of 32 held-out pairs are ranked right.*\nDone: 24 steps\. .*global_step_24\/reward\n$/,
+      /% of 32 held-out pairs are ranked right.*\nDone: 24 steps\. .*global_step_24\/reward\nReward with it: .*reward_model\.model\.path=\S*global_step_24\/reward …\n$/,
     );
   });
 

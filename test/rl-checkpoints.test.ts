@@ -1,5 +1,5 @@
 /** What a checkpoint of `trainyard ppo` holds, what a resumed run reads of it, and when it is written. */
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { main } from "../src/cli/main.ts";
 import { Yard } from "./rl-yard.ts";
@@ -110,6 +110,40 @@ test("a step is saved because the machine is taken away soon, where checkpoints 
   expect(await stepsOf("ends-later", ends, seldom)).toEqual(["global_step_3"]);
   expect(await stepsOf("ends-never", {}, seldom, early)).toEqual(["global_step_3"]);
   expect(await stepsOf("ends-unsaved", ends, "trainer.save_freq=-1", early)).toEqual([]);
+});
+
+describe("the end of a run", () => {
+  const anew = "trainer.total_training_steps=1";
+
+  test("without save_freq names the model of the last step and how to use it", async () => {
+    const args = yard.args("default-saves", [...keys, anew]).filter((it) => !it.startsWith("trainer.save_freq"));
+    const { code, said } = await yard.command(...args);
+    const model = yard.path("default-saves", "global_step_1", "actor");
+    // The model of these tests has no chat template.
+    expect(said).toContain(
+      `Done: 1 step. The model is in ${model}\nLet it continue texts: npx trainyard generate model.path=${model}`,
+    );
+    expect(code).toBe(0);
+    expect(await readdir(model)).toContain("model.safetensors");
+    await writeFile(`${yard.model}/chat_template.jinja`, "{{ messages[0].content }}");
+    const talking = await yard.command(...args, `trainer.default_local_dir=${yard.path("talking")}`);
+    await rm(`${yard.model}/chat_template.jinja`);
+    expect(talking.said).toMatch(/Talk to it: npx trainyard chat .*talking\/global_step_1\/actor\n$/);
+  });
+
+  test("says that nothing was saved with save_freq=-1, and which key decides it", async () => {
+    const { code, said } = await ppo("unsaved", anew, "trainer.save_freq=-1");
+    expect(said).toMatch(
+      /Done: 1 step\. No model was saved: `trainer\.save_freq` is -1\. Leave it out to save the last/,
+    );
+    expect(code).toBe(0);
+    expect((await readdir(yard.path("unsaved"))).filter((name) => name.startsWith("global_step"))).toEqual([]);
+  });
+
+  test("says that a checkpoint without weights has no model", async () => {
+    const { said } = await ppo("weightless", anew, `${actor}.save_contents=[optimizer]`);
+    expect(said).toMatch(/No model was saved: `actor_rollout_ref\.actor\.checkpoint\.save_contents` has no `model`/);
+  });
 });
 
 test("async_save=true ends with every byte of a run that waits for its checkpoints", async () => {

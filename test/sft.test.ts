@@ -40,7 +40,8 @@ describe("a run", () => {
     expect(result.said).toMatch(
       /^step 24\/24 · val\/loss .*\n(?:step 24\/24 .*\nval .*\ntrain .*\n.*\n)Done: 24 steps\./m,
     );
-    expect(result.said).toMatch(/ The model is in .*global_step_24\/actor\n$/);
+    const model = box.path("whole", "global_step_24", "actor");
+    expect(result.said).toMatch(new RegExp(` The model is in ${model}\nTalk to it: npx trainyard chat ${model}\n$`));
   });
 
   test("lowers the loss on the rows it learns from and on those it does not", async () => {
@@ -297,7 +298,9 @@ describe("starting again", () => {
     const { code, said } = await box.sft("first", six, "trainer.save_freq=2");
     expect({ code, said }).toEqual({
       code: 0,
-      said: expect.stringMatching(/^Training is already complete \(6 steps\)\. .*\n$/),
+      said: expect.stringMatching(
+        /^Training is already complete \(6 steps\)\. .* Raise `trainer\.total_training_steps` to .*\nTalk to it: npx trainyard chat .*global_step_6\/actor\n$/,
+      ),
     });
     expect(await box.outcome("first")).toEqual(before);
   });

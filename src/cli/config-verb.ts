@@ -10,7 +10,7 @@ import { resolve } from "../config/resolve.ts";
 import { fieldsOf, type Schema, withRegistered } from "../config/schema.ts";
 import type { TrainContext } from "../train/context.ts";
 import { messageOf, UserError } from "../util/errors.ts";
-import type { Input, Tree } from "../util/field.ts";
+import type { Tree } from "../util/field.ts";
 import { info } from "../util/log.ts";
 import { type Arguments, parseArguments } from "./arguments.ts";
 import { optionsOf, verbHelp } from "./help.ts";
@@ -33,7 +33,7 @@ export type ConfigVerb<T extends Tree, Config> = {
 };
 
 /** Make a verb of its parts. */
-export function configVerb<T extends Tree, Config>(definition: ConfigVerb<T, Config>): Verb<Input<T>> {
+export function configVerb<T extends Tree, Config>(definition: ConfigVerb<T, Config>): Verb {
   const { schema, rows = null, switches = {} } = definition;
   return {
     schema,
@@ -72,7 +72,7 @@ async function runVerb<T extends Tree, Config>(
     return 0;
   }
   const { schema } = definition;
-  const { config, notices, file } = await read(parsed, schema, env).catch((error) => withTypeErrors(parsed, error));
+  const { config, notices, file } = await read(parsed, schema, env);
 
   if (file !== undefined) info(`Config: ${file}`);
   for (const notice of notices) info(notice);
@@ -82,7 +82,7 @@ async function runVerb<T extends Tree, Config>(
   process.stdout.write(stringify(config, { version: "1.1" })); // as config files are read
   if (!args.includes("--dry-run")) return 0; // Hydra's `--cfg job` prints the config alone
   return withInterrupt(async (signal) => {
-    await checkTypes(parsed);
+    await checkTypes(file);
     await definition.plan?.(config, { signal, env });
   });
 }
@@ -92,26 +92,27 @@ async function read<T extends Tree, Config>(
   schema: Schema<T, Config>,
   env: Call["env"],
 ): Promise<{ config: Config; notices: readonly string[]; file: string | undefined }> {
-  const { entries, configName, file } = await loadConfig({ ...parsed, folder: process.cwd() }, schema);
-  const resolved = resolve(schema, [entries, parsed.overrides], { configName, home: homedir(), env });
-  return { ...resolved, file };
+  const isDefault = parsed.configPath === undefined && parsed.configName === undefined;
+  let used = parsed.file ?? (isDefault ? defaultFile : undefined); // until it is known which one is
+  try {
+    const { entries, configName, file, note } = await loadConfig({ ...parsed, folder: process.cwd() }, schema);
+    used = file;
+    if (note !== undefined) info(note);
+    return { ...resolve(schema, [entries, parsed.overrides], { configName, home: homedir(), env }), file };
+  } catch (error) {
+    // Before the error, what the compiler says about a config file that holds wrong values.
+    const found = error instanceof UserError ? await typeErrorsOf(used) : "";
+    throw found === "" ? error : new UserError(`${found}\n${messageOf(error)}`, { cause: error });
+  }
 }
 
-/** Throw the error again; before it, what the compiler says about a config file that holds wrong values. */
-async function withTypeErrors(parsed: Arguments, error: unknown): Promise<never> {
-  const found = error instanceof UserError ? await typeErrorsOf(parsed) : "";
-  throw found === "" ? error : new UserError(`${found}\n${messageOf(error)}`, { cause: error });
-}
-
-async function checkTypes(parsed: Arguments): Promise<void> {
-  const found = await typeErrorsOf(parsed);
+async function checkTypes(file: string | undefined): Promise<void> {
+  const found = await typeErrorsOf(file);
   if (found !== "") throw new UserError(found);
 }
 
 /** What the compiler says about the config file, if it is TypeScript; an empty text for nothing. */
-async function typeErrorsOf(parsed: Arguments): Promise<string> {
-  const isDefault = parsed.configPath === undefined && parsed.configName === undefined;
-  const file = parsed.file ?? (isDefault && existsSync(defaultFile) ? defaultFile : "");
+async function typeErrorsOf(file = ""): Promise<string> {
   if (!/\.m?ts$/.test(file) || !existsSync(file)) return "";
   const { typeErrors } = await import("./type-check.ts");
   return (await typeErrors(file)).join("\n");

@@ -1,12 +1,12 @@
 /** `trainyard eval`: the scores of the responses of a file, as a table or as JSON. */
-import { type EvalInput, evalSchema } from "../config/eval/schema.ts";
+import { evalSchema } from "../config/eval/schema.ts";
 import type { EvalReport, Figures } from "../train/evaluate/evaluate.ts";
 import { writeFileAtomic } from "../util/files.ts";
 import { info } from "../util/log.ts";
 import { configVerb } from "./config-verb.ts";
 import type { Verb } from "./verb.ts";
 
-export const verb: Verb<EvalInput> = configVerb({
+export const verb: Verb = configVerb({
   schema: evalSchema,
   examples: [
     "trainyard eval data.path=answers.parquet",

@@ -18,7 +18,7 @@ export type FlagVerb<T extends Flags> = {
 };
 
 /** Make a verb of its parts. */
-export function flagVerb<const T extends Flags>(definition: FlagVerb<T>): Verb<never> {
+export function flagVerb<const T extends Flags>(definition: FlagVerb<T>): Verb {
   const { flags: table, subverbs = {}, needsArguments = false } = definition;
   return {
     schema: null,

@@ -1,9 +1,9 @@
 /** `trainyard generate`: responses to the prompts of a file. */
-import { type GenerateInput, generateSchema } from "../config/generate/schema.ts";
+import { generateSchema } from "../config/generate/schema.ts";
 import { configVerb } from "./config-verb.ts";
 import type { Verb } from "./verb.ts";
 
-export const verb: Verb<GenerateInput> = configVerb({
+export const verb: Verb = configVerb({
   schema: generateSchema,
   examples: [
     "trainyard generate model.path=models/tiny data.path=test.parquet data.output_path=answers.parquet",

@@ -1,9 +1,9 @@
 /** `trainyard ppo`: reinforcement learning. */
-import { type PpoInput, ppoSchema } from "../config/ppo/schema.ts";
+import { ppoSchema } from "../config/ppo/schema.ts";
 import { configVerb } from "./config-verb.ts";
 import type { Verb } from "./verb.ts";
 
-export const verb: Verb<PpoInput> = configVerb({
+export const verb: Verb = configVerb({
   schema: ppoSchema,
   examples: [
     "trainyard ppo actor_rollout_ref.model.path=MODEL data.train_files=train.parquet custom_reward_function.path=reward.ts",

@@ -1,9 +1,9 @@
 /** `trainyard reward`: the training of a reward model. */
-import { type RewardConfigInput, rewardSchema } from "../config/reward/schema.ts";
+import { rewardSchema } from "../config/reward/schema.ts";
 import { configVerb } from "./config-verb.ts";
 import type { Verb } from "./verb.ts";
 
-export const verb: Verb<RewardConfigInput> = configVerb({
+export const verb: Verb = configVerb({
   schema: rewardSchema,
   examples: [
     "trainyard reward model.path=models/tiny data.train_files=pairs.jsonl data.val_size=100",

@@ -1,10 +1,10 @@
 /** `trainyard sft`: supervised fine-tuning. */
-import { type SftInput, sftSchema } from "../config/sft/schema.ts";
+import { sftSchema } from "../config/sft/schema.ts";
 import { configVerb } from "./config-verb.ts";
 import { columnPairs } from "./sft-columns.ts";
 import type { Verb } from "./verb.ts";
 
-export const verb: Verb<SftInput> = configVerb({
+export const verb: Verb = configVerb({
   schema: sftSchema,
   examples: [
     "trainyard sft model.path=models/tiny data.train_files=chats.jsonl",

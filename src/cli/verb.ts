@@ -2,8 +2,8 @@
  * What a verb of the command line is: one value in one file, `cli/<verb>.ts`, listed by one line of `verbs.ts`.
  *
  * A verb takes either the keys of a config (`config-verb.ts` makes it) or a table of options (`flag-verb.ts` makes it).
- * Help, completion, the reference page, `--dry-run`, `data validate` and the types of `defineConfig` read this value;
- * none of them knows a verb by its name.
+ * Help, completion, the reference page, `--dry-run` and `data validate` read this value; none of them knows a verb by its
+ * name. `config/define-config.ts` has a function for the typed config of each.
  */
 import type { AnySchema } from "../config/schema.ts";
 import type { Check } from "./row-check.ts";
@@ -25,8 +25,8 @@ export type RowCheck = {
   readonly check: Check;
 };
 
-/** A verb; `Input` is what a config file may say to it. */
-export type Verb<Input = unknown> = {
+/** A verb. */
+export type Verb = {
   /** The keys that it takes; null for a verb with options. */
   readonly schema: AnySchema | null;
   /** Null for a verb that reads no rows. */
@@ -35,8 +35,6 @@ export type Verb<Input = unknown> = {
   words(): readonly string[];
   /** Do what the arguments ask for; returns the exit code. */
   run(call: Call): Promise<number>;
-  /** Never set: it carries the type of the input. */
-  readonly input?: Input;
 };
 
 /** The verbs of a program by name, in the order of the help; each is loaded when it is called. */

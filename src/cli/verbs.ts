@@ -3,7 +3,7 @@
  * answered at once.
  */
 import type { AnySchema } from "../config/schema.ts";
-import { loadVerbs, type Verb, type Verbs } from "./verb.ts";
+import { loadVerbs, type Verbs } from "./verb.ts";
 
 export const verbs = {
   ppo: { summary: "train by reinforcement learning: PPO, GRPO, RLOO, …", load: () => import("./ppo.ts") },
@@ -19,11 +19,6 @@ export const verbs = {
   doctor: { summary: "say what this machine has and lacks for training", load: () => import("./doctor.ts") },
   completion: { summary: "print a script that completes commands in a shell", load: () => import("./completion.ts") },
 } satisfies Verbs;
-
-/** What a config file may say to any of the verbs. */
-export type ConfigInput = InputOf<Awaited<ReturnType<(typeof verbs)[keyof typeof verbs]["load"]>>["verb"]>;
-
-type InputOf<V> = V extends Verb<infer Input> ? Input : never;
 
 /** The schemas of all verbs that have one, in the order of the table. */
 export async function loadSchemas(): Promise<readonly AnySchema[]> {

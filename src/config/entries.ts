@@ -5,8 +5,14 @@ import { codeOf, messageOf, UserError } from "../util/errors.ts";
 import { isDict } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
 
-/** A config file as entries, and the config of verl it builds on, if any. */
-export type Loaded = { readonly entries: readonly Entry[]; readonly configName?: string | undefined };
+/** A config file as entries. */
+export type Loaded = {
+  readonly entries: readonly Entry[];
+  /** The config of verl that it builds on, if any. */
+  readonly configName?: string | undefined;
+  /** The verb that it says it is for; null where it does not say. */
+  readonly verb?: string | null;
+};
 
 /** Read a config file as text; a `UserError` says why it cannot be read. */
 export async function readConfig(file: string): Promise<string> {

@@ -162,3 +162,74 @@ test("a syntax error in a TypeScript config is shown with its line", () => {
   expect(status).toBe(2);
   expect(stderr).toMatch(/run\.ts:2 cannot be loaded: Expected .*\n {2}model: .* data: 3,\n +\^\^\^\^\n$/);
 });
+
+describe("a TypeScript config says which verb it is for", () => {
+  const defined = (definer: string, keys: string) =>
+    `import { ${definer} } from "trainyard";\nexport default ${definer}(${keys});\n`;
+  const ppo = defined("defineConfig", "{ data: { train_batch_size: 3 }, actor_rollout_ref: { rollout: { n: 3 } } }");
+  const launcher = fileURLToPath(new URL("../../bin/trainyard.js", import.meta.url));
+  const trainyard = (files: Readonly<Record<string, string>>, ...args: readonly string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [launcher, ...args, "--cfg", "job"], {
+      cwd: folderOf(files),
+      encoding: "utf8",
+    });
+    return { code: status, stdout, stderr };
+  };
+  const needed = {
+    sft: ["model.path=m"],
+    eval: ["data.path=a"],
+    generate: ["model.path=m", "data.path=a", "data.output_path=b.jsonl"],
+  };
+
+  test.each(Object.entries(needed))("%s leaves a trainyard.config.ts of ppo alone, with a note", (verb, keys) => {
+    const { code, stdout, stderr } = trainyard({ "trainyard.config.ts": ppo }, verb, ...keys);
+    expect(stderr).toBe(
+      `trainyard.config.ts is a config of \`trainyard ppo\`, so \`trainyard ${verb}\` does not read it.\n`,
+    );
+    expect(code).toBe(0);
+    expect(stdout).not.toMatch(/train_batch_size: 3|n_samples: 3/);
+  });
+
+  test("a named file of another verb is refused", () => {
+    const { code, stderr } = trainyard({ "run.ts": ppo }, "sft", "run.ts", "model.path=m");
+    expect(stderr).toBe(
+      "run.ts is a config of `trainyard ppo`, and this is `trainyard sft`. Run trainyard ppo run.ts, or write a config for `sft` with `defineSft`.\n",
+    );
+    expect(code).toBe(2);
+  });
+
+  test.each([
+    ["sft", "defineSft", "{ model: { path: 'm' }, data: { max_length: 3 } }", /max_length: 3/],
+    [
+      "reward",
+      "defineRewardModel",
+      "{ model: { path: 'm' }, data: { train_files: 'a', max_length: 3 } }",
+      /max_length: 3/,
+    ],
+    [
+      "generate",
+      "defineGenerate",
+      "{ model: { path: 'm' }, data: { path: 'a', output_path: 'b.jsonl', n_samples: 3 } }",
+      /n_samples: 3/,
+    ],
+    ["eval", "defineEval", "{ data: { path: 'a', group_key: 'level' } }", /group_key: level/],
+    ["ppo", "defineConfig", "{ actor_rollout_ref: { model: { path: 'm' }, rollout: { n: 3 } } }", /"n": 3/],
+  ])("%s reads its own (%s), also where it was copied", (verb, definer, keys, shows) => {
+    const files = {
+      "base.ts": defined(definer, keys),
+      "trainyard.config.ts": 'import base from "./base.ts";\nexport default { ...base };\n',
+    };
+    const { code, stdout, stderr } = trainyard(files, verb);
+    expect(stderr).toMatch(/^Config: trainyard\.config\.ts$/m);
+    expect(stdout).toMatch(shows);
+    expect(code).toBe(0);
+    const other = verb === "sft" ? "eval" : "sft";
+    expect(trainyard(files, other, "trainyard.config.ts")).toMatchObject({ code: 2 }); // the mark was copied
+  });
+
+  test("one that does not say it is read by every verb", () => {
+    const files = { "trainyard.config.ts": "export default { data: { max_length: 3 } };\n" };
+    expect(trainyard(files, "sft", "model.path=m").stdout).toMatch(/max_length: 3/);
+    expect(trainyard(files, "reward", "model.path=m", "data.train_files=a").stdout).toMatch(/max_length: 3/);
+  });
+});

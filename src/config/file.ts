@@ -1,5 +1,5 @@
 /**
- * Config files of every kind: Hydra-style YAML, JSON, and TypeScript with `defineConfig`.
+ * Config files of every kind: Hydra-style YAML, JSON, and TypeScript with `defineConfig` or one of its siblings.
  *
  * A TypeScript config is plain data that the compiler checks; a key that takes a function may hold one. Node runs the
  * file as it is.
@@ -8,6 +8,7 @@ import { existsSync } from "node:fs";
 import { extname, join, resolve } from "node:path";
 import { messageOf, UserError } from "../util/errors.ts";
 import { importFile } from "../util/import-file.ts";
+import { definers, verbOf } from "./define-config.ts";
 import { entriesOf, type Loaded, readConfig } from "./entries.ts";
 import { isDict } from "./interpolate.ts";
 import { FunctionInFile } from "./ppo/values.ts";
@@ -43,20 +44,19 @@ export function isConfigFile(argument: string): boolean {
   return !argument.includes("=") && Object.hasOwn(kinds, extname(argument));
 }
 
-/** Read a config; where none is named, `trainyard.config.ts` if it exists. */
-export async function loadConfig(request: Request, schema: AnySchema): Promise<Loaded & { file?: string }> {
+/** A config that was read: its file, and a note about a file that was left alone. */
+export type LoadedConfig = Loaded & { readonly file?: string; readonly note?: string };
+
+/** Read a config; where none is named, `trainyard.config.ts` if it exists and is not one of another verb. */
+export async function loadConfig(request: Request, schema: AnySchema): Promise<LoadedConfig> {
   const { file, configPath, configName, folder } = request;
   if (file !== undefined && (configPath !== undefined || configName !== undefined)) {
     throw new UserError(
       `Both ${file} and ${configName === undefined ? "--config-path" : "--config-name"} name a config. Keep one of them.`,
     );
   }
-  if (file !== undefined) return load(resolve(folder, file), file, schema);
-  if (configPath === undefined && configName === undefined) {
-    return existsSync(join(folder, defaultFile))
-      ? load(join(folder, defaultFile), defaultFile, schema)
-      : { entries: [] };
-  }
+  if (file !== undefined) return checkVerb(await load(resolve(folder, file), file, schema), schema);
+  if (configPath === undefined && configName === undefined) return await loadDefault(folder, schema);
   const name = configName ?? Object.keys(schema.configs)[0] ?? "";
   const named = name.replace(/\.ya?ml$/, "");
   const path = join(configPath ?? "", extname(name) === ".yml" ? name : `${named}.yaml`);
@@ -66,6 +66,32 @@ export async function loadConfig(request: Request, schema: AnySchema): Promise<L
     `There is no config file ${path}, and the configs that need no file are ${Object.keys(schema.configs).join(", ")}. ` +
       "Give the path of a file, or --config-path=FOLDER --config-name=NAME.",
   );
+}
+
+/** The file that is read when no file is named. One of another verb is left alone. */
+async function loadDefault(folder: string, schema: AnySchema): Promise<LoadedConfig> {
+  if (!existsSync(join(folder, defaultFile))) return { entries: [] };
+  const loaded = await load(join(folder, defaultFile), defaultFile, schema);
+  if (isFor(loaded, schema)) return loaded;
+  return {
+    entries: [],
+    note: `${defaultFile} is a config of \`trainyard ${loaded.verb}\`, so \`trainyard ${schema.verb}\` does not read it.`,
+  };
+}
+
+/** Refuse a file that was named and is for another verb. */
+function checkVerb(loaded: Loaded & { readonly file: string }, schema: AnySchema): LoadedConfig {
+  if (isFor(loaded, schema)) return loaded;
+  const { verb, file } = loaded;
+  const definer = definers[schema.verb];
+  throw new UserError(
+    `${file} is a config of \`trainyard ${verb}\`, and this is \`trainyard ${schema.verb}\`. ` +
+      `Run trainyard ${verb} ${file}, or write a config for \`${schema.verb}\`${definer === undefined ? "" : ` with \`${definer}\``}.`,
+  );
+}
+
+function isFor({ verb = null }: Loaded, schema: AnySchema): boolean {
+  return verb === null || verb === schema.verb;
 }
 
 /**
@@ -119,7 +145,7 @@ async function loadModule(file: string): Promise<Loaded> {
   const entries = entriesOf(module.default, () => `in ${file}`).map((entry) =>
     typeof entry.value === "function" ? { ...entry, value: new FunctionInFile(file) } : entry,
   );
-  return { entries };
+  return { entries, verb: verbOf(module.default) };
 }
 
 /** The line of a file that an error is about, as `:3`; for a syntax error also the text of the line, with a mark below. */

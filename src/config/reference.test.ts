@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { defineConfig } from "../cli/define-config.ts";
 import { loadSchemas } from "../cli/verbs.ts";
 import { mandatory } from "../util/field.ts";
+import { defineConfig, defineEval, defineGenerate, defineRewardModel, defineSft } from "./define-config.ts";
 import { hasInterpolation } from "./interpolate.ts";
 import { configReference } from "./reference.ts";
 import { allKeys, fieldsOf, find } from "./schema.ts";
@@ -34,16 +34,16 @@ describe.each(schemas.map((schema) => [schema.verb, schema] as const))("the keys
 });
 
 test("a config file is checked by the compiler and the resolved config is typed", () => {
-  const config = defineConfig({
+  const config = defineSft({
     model: { path: "m" },
     optim: { lr: 1e-5 },
     trainer: { save_freq: "after_each_epoch" },
   });
-  // The keys of every verb are accepted.
+  // Every verb has a function of its own.
   defineConfig({ actor_rollout_ref: { rollout: { n: 8 } }, custom_reward_function: ({ response }) => response.length });
-  defineConfig({ data: { chosen_key: "better", rejected_key: "worse" } });
-  defineConfig({ data: { output_path: "answers.jsonl" }, rollout: { temperature: 0 } });
-  defineConfig({ eval: { pass_score: 0.5 } });
+  defineRewardModel({ data: { chosen_key: "better", rejected_key: "worse" } });
+  defineGenerate({ data: { output_path: "answers.jsonl" }, rollout: { temperature: 0 } });
+  defineEval({ eval: { pass_score: 0.5 } });
   // @ts-expect-error: a misspelt key does not compile
   defineConfig({ data: { train_batchsize: 1 } });
   // @ts-expect-error: neither does a wrong type

@@ -28,7 +28,7 @@ npx trainyard sft run.yaml data.train_batch_size=32 'trainer.logger=[console,fil
 \`\`\`
 
 - \`key=value\`, \`+key=value\`, \`++key=value\` and \`--key value\` set a key, \`~key\` deletes one. Values: \`1e-5\`, \`true\`, \`null\`, \`[1,2]\`, \`{a: 1}\`, \`'quoted text'\`.
-- A config file is YAML in Hydra's style (\`defaults\` lists, \`\${another.key}\`, \`\${oc.select:key,default}\`, \`\${oc.env:NAME,default}\`, \`???\`), JSON, or TypeScript with \`defineConfig\`. It is named as an argument, or by \`--config-path\` and \`--config-name\`; \`trainyard.config.ts\` is read when no other is named.
+- A config file is YAML in Hydra's style (\`defaults\` lists, \`\${another.key}\`, \`\${oc.select:key,default}\`, \`\${oc.env:NAME,default}\`, \`???\`), JSON, or TypeScript with \`defineConfig\` (\`ppo\`), \`defineSft\`, \`defineRewardModel\`, \`defineGenerate\` or \`defineEval\`. It is named as an argument, or by \`--config-path\` and \`--config-name\`; \`trainyard.config.ts\` is read when no other is named, unless it is one of another verb.
 - \`--dry-run\` prints the resolved config, then models, memory and the time of a step, and stops; \`--cfg job\` prints the config alone.`;
 
 function section(schema: AnySchema): string {

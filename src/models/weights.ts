@@ -397,7 +397,8 @@ const tokenizerFiles = [
   "tokenizer.model",
 ];
 
-async function tokenizerPaths(dir: string): Promise<string[]> {
+/** The files of a folder that belong to its tokenizer. */
+export async function tokenizerPaths(dir: string): Promise<string[]> {
   const there = await listFolder(dir);
   return tokenizerFiles.filter((name) => there.has(name)).map((name) => join(dir, name));
 }

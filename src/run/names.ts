@@ -40,7 +40,6 @@ export type TrainedRole = (typeof trainedRoles)[number];
 
 /** The model folder of a role in a checkpoint. */
 export const roleDir = (checkpoint: string, role: TrainedRole): string => join(checkpoint, role);
-export const actorDir = (checkpoint: string): string => roleDir(checkpoint, "actor");
 /** The optimizer's folder in the folder of a role. */
 export const optimizerDir = (role: string): string => join(role, "optimizer");
 

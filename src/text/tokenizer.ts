@@ -221,6 +221,12 @@ function readAddedTokens(value: unknown): AddedTokenJson[] {
   );
 }
 
+/** Whether the model of a folder can hold a conversation. */
+export async function hasChatTemplate(dir: string): Promise<boolean> {
+  const config = (await readJson(join(dir, "tokenizer_config.json"))) ?? {};
+  return (await readTemplates(dir, config)).chatTemplate !== null;
+}
+
 type Templates = Pick<Tokenizer, "chatTemplate" | "toolTemplate">;
 
 /** chat_template.jinja or chat_template.json, or tokenizer_config.json's own text or list of named texts. */

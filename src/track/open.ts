@@ -26,13 +26,17 @@ export type Trackers = Tracker & AsyncDisposable;
 const trackerNames = Object.keys(trackers).filter(isTracker);
 
 /** Trackers of verl that exist only as Python packages. */
-const unavailable: ReadonlyMap<string, string> = new Map([
+const pythonOnly = [
   ["swanlab", "SwanLab"],
   ["clearml", "ClearML"],
   ["trackio", "Trackio"],
   ["vemlp_wandb", "Volcengine's wandb"],
   ["rl_insight", "RL-Insight"],
-]);
+] as const;
+const unavailable: ReadonlyMap<string, string> = new Map(pythonOnly);
+
+/** What `trainer.logger` takes. */
+export type LoggerName = TrackerName | (typeof pythonOnly)[number][0];
 
 /** Check `trainer.logger`: the trackers to open, and a message for each that only verl has. */
 export function checkTrackers(wanted: readonly string[]): {

@@ -11,11 +11,12 @@ import type { PpoConfig } from "../config/ppo/schema.ts";
 import type { RewardConfig } from "../config/reward/schema.ts";
 import type { SftConfig } from "../config/sft/schema.ts";
 import type { Checkpoint, Retention } from "../run/checkpoint.ts";
+import { roleDir, type TrainedRole } from "../run/names.ts";
 import { claimRun, type Run } from "../run/run.ts";
 import { openTrackers, type Trackers } from "../track/open.ts";
-import { counted } from "../util/format.ts";
 import { clearStatus, info } from "../util/log.ts";
 import type { TrainContext } from "./context.ts";
+import { sayComplete } from "./endings.ts";
 import { memoryMetrics } from "./memory-metrics.ts";
 import type { Launch } from "./open-engine.ts";
 import { Progress } from "./progress.ts";
@@ -52,8 +53,8 @@ export type RunPlan<Opened extends AsyncDisposable> = {
   readonly keepOf?: Retention["keepOf"];
   /** Run even if all steps are done: a validation alone. */
   readonly isRepeatable?: boolean;
-  /** The folder of the trained model in a checkpoint. */
-  modelDir(checkpoint: string): string;
+  /** The trained model that a checkpoint is for. */
+  readonly role: TrainedRole;
   /** Check the checkpoint and open what the run works with; `dir` is the run folder. */
   open(start: Checkpoint | null, dir: string): Promise<Opened>;
   /** Say what is about to be trained on what. */
@@ -74,7 +75,9 @@ export async function withRun<Opened extends AsyncDisposable>(
   await using claim = await claimRun(dir, { resumeMode, resumeFromPath, keep: plan.keep, keepOf: plan.keepOf ?? {} });
   const { start } = claim;
   if (start !== null && start.step >= totalSteps && !plan.isRepeatable) {
-    return sayComplete(totalSteps, plan.modelDir(start.dir), start.step);
+    const limit = `trainer.${config.trainer.total_training_steps === null ? "total_epochs" : "total_training_steps"}`;
+    const { role } = plan;
+    return await sayComplete({ totalSteps, step: start.step, limit }, { folder: roleDir(start.dir, role), role });
   }
   await engine.checkFolder?.(claim.dir);
   await using opened = await plan.open(start, claim.dir);
@@ -124,13 +127,6 @@ async function trackRun(config: RunConfig, { startStep, totalSteps, env }: Track
   const { logger, project_name: project, experiment_name: experiment, default_local_dir: dir } = config.trainer;
   const consoleStyle = "console" in config.trainer ? config.trainer.console : "table";
   return await openTrackers(logger, { project, experiment, config, dir, startStep, totalSteps, env, consoleStyle });
-}
-
-function sayComplete(totalSteps: number, model: string, step: number): void {
-  const more = "Raise `trainer.total_epochs` to train longer, or start over with `trainer.resume_mode=disable`.";
-  info(
-    `Training is already complete (${counted(totalSteps, "step")}). The model of step ${step} is in ${model}. ${more}`,
-  );
 }
 
 function sayStopped(step: number, totalSteps: number, dir: string): void {

@@ -166,9 +166,30 @@ export const reals: Type<readonly number[]> = {
   expects: "a list of numbers such as [1,0.5]",
 };
 
+declare const registered: unique symbol;
+
+/** The name of something that a program has registered: the compiler takes it where it knows all other names. */
+export type OwnName = string & { readonly [registered]: true };
+
+/** A value that was registered. Its name may stand in a typed config. */
+export type Registered<Value> = Value & { readonly name: OwnName };
+
 /** One of a table of names that a program may add to. Whether the name is in the table is checked there. */
-export function nameOf(what: string, known: readonly string[]): Type<string> {
-  return { schema: z.string().min(1), expects: `the name of ${what}: ${known.join(", ")}, or one of your own` };
+export function nameOf<Known extends string>(what: string, known: readonly string[]): Type<string, Known | OwnName> {
+  const expects = `the name of ${what}: ${known.join(", ")}, or one of your own`;
+  return { schema: narrowed(z.string().min(1)), expects };
+}
+
+/** Some of the names of a table, for the compiler; whether they are in the table is checked there. */
+export function namesOf<Known extends string>(
+  expects: string,
+): Type<readonly string[], Known | readonly Known[] | null> {
+  return { schema: narrowed(listSchema(z.string().min(1))), expects };
+}
+
+/** The same schema; the compiler lets less be written in a config file than a run of the program would take. */
+function narrowed<Out, In, Written extends In>(schema: z.ZodType<Out, In>): z.ZodType<Out, Written> {
+  return schema as unknown as z.ZodType<Out, Written>; // safe: what may be written is a part of what is parsed
 }
 
 /** A count, or -1 with the meaning `meaning`. */

@@ -5,7 +5,7 @@
  * ours refuse what is not finite while they add it up, and the result of a user's estimator is checked.
  */
 import { UserError } from "../../util/errors.ts";
-import { mergeTrees, type NoFields, type Tree } from "../../util/field.ts";
+import { mergeTrees, type NoFields, type Registered, type Tree } from "../../util/field.ts";
 import { checkFinite, checkRows, type Rows } from "../batch.ts";
 import { registryOf } from "../registry.ts";
 import {
@@ -38,6 +38,23 @@ const builtIn = [
   tirOptimalTokenBaseline,
 ] as const;
 
+/** The names of ours, for typed configs; `registry.test.ts` compares them with the values. */
+export type AdvantageName =
+  | "gae"
+  | "reinforce_plus_plus"
+  | "remax"
+  | "grpo"
+  | "grpo_vectorized"
+  | "grpo_passk"
+  | "reinforce_plus_plus_baseline"
+  | "rloo"
+  | "rloo_vectorized"
+  | "opo"
+  | "gpg"
+  | "gdpo"
+  | "optimal_token_baseline"
+  | "tir_optimal_token_baseline";
+
 /** The keys of our estimators: keys of `algorithm`. */
 export const advantageFields = mergeTrees(builtIn.map(({ fields }) => fields));
 
@@ -53,9 +70,15 @@ export function findAdvantage(name: string): Advantage {
   return withCheckedInput(registry.isBuiltIn(name) ? found : withCheckedResult(found));
 }
 
-/** Make an estimator known by its name; its `fields` become the keys `algorithm.own.NAME.KEY`. */
-export function registerAdvantage<const Fields extends Tree = NoFields>(advantage: Advantage<Fields>): void {
+/**
+ * Make an estimator known by its name; its `fields` become the keys `algorithm.own.NAME.KEY`. The `name` of the result
+ * goes into a typed config.
+ */
+export function registerAdvantage<const Fields extends Tree = NoFields>(
+  advantage: Advantage<Fields>,
+): Registered<Advantage<Fields>> {
   registry.register(advantage);
+  return advantage as Registered<Advantage<Fields>>; // now it is
 }
 
 /** The names of all estimators, in order of registration. */

@@ -10,6 +10,7 @@
 import type { Node } from "../../graph/node.ts";
 import * as o from "../../graph/ops.ts";
 import { UserError, unknownName } from "../../util/errors.ts";
+import type { Registered } from "../../util/field.ts";
 import { registryOf } from "../registry.ts";
 
 /** A KL estimate as a value, in two forms that must agree; `d` is log-prob minus reference log-prob. */
@@ -61,11 +62,15 @@ const builtIn: readonly KlEstimate[] = [
 
 const registry = registryOf(builtIn, { what: "a KL estimate", subject: "The KL kind", shared: [] });
 
+type BuiltIn = "kl" | "k1" | "abs" | "mse" | "k2" | "low_var_kl" | "k3";
+/** The names of ours, for typed configs; `registry.test.ts` compares them with the values. */
+export type KlName = BuiltIn | `${BuiltIn}+`;
+
 /** Every name that `kl_penalty` and `kl_loss_type` take. */
 export const klNames = (): string[] => registry.names().flatMap((name) => [name, `${name}+`]);
 
 /** Make an estimate of one's own available as `kl_penalty` and `kl_loss_type`, also with a `+`. */
-export function registerKlEstimate(estimate: KlEstimate): void {
+export function registerKlEstimate(estimate: KlEstimate): Registered<KlEstimate> {
   const { name } = estimate;
   if (name === "full" || name.endsWith("+")) {
     throw new UserError(
@@ -73,6 +78,7 @@ export function registerKlEstimate(estimate: KlEstimate): void {
     );
   }
   registry.register(estimate);
+  return estimate as Registered<KlEstimate>; // now it is
 }
 
 function findEstimate(kind: string): KlEstimate & { readonly isStraightThrough: boolean } {

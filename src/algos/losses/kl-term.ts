@@ -2,7 +2,7 @@
 import * as o from "../../graph/ops.ts";
 import { UserError } from "../../util/errors.ts";
 import { bool, field, nameOf, type Resolved, real } from "../../util/field.ts";
-import { klEstimate, klNames, klPenalty } from "../kl/estimates.ts";
+import { type KlName, klEstimate, klNames, klPenalty } from "../kl/estimates.ts";
 import { type AggregateOptions, aggregate, masked, named, scalarNames } from "./aggregate.ts";
 import type { LossTerm } from "./token-loss.ts";
 
@@ -10,7 +10,7 @@ import type { LossTerm } from "./token-loss.ts";
 export const klTermFields = {
   use_kl_loss: field(bool, false, "Add the KL to the reference to the loss; a reference model is kept for it."),
   kl_loss_coef: field(real, 0.001, "Weight of that KL."),
-  kl_loss_type: field(nameOf("a KL estimate", klNames()), "low_var_kl", "How that KL is estimated."),
+  kl_loss_type: field(nameOf<KlName>("a KL estimate", klNames()), "low_var_kl", "How that KL is estimated."),
 };
 
 /** The term, or none without `use_kl_loss`. */

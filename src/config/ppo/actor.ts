@@ -8,7 +8,7 @@
 import { aggregateFields } from "../../algos/losses/aggregate.ts";
 import { entropyFields } from "../../algos/losses/entropy-term.ts";
 import { klTermFields } from "../../algos/losses/kl-term.ts";
-import { policyLossFields, policyLossNames } from "../../algos/losses/policy/registry.ts";
+import { type PolicyLossName, policyLossFields, policyLossNames } from "../../algos/losses/policy/registry.ts";
 import { bool, field, int, mandatory, nameOf, nullable, number, path, text } from "../../util/field.ts";
 import { optim } from "../optim.ts";
 import { checkpointOf } from "./checkpoint.ts";
@@ -56,7 +56,7 @@ export const actor = {
   ...policyFields,
   policy_loss: {
     loss_mode: field(
-      nameOf("a policy loss", policyLossNames()),
+      nameOf<PolicyLossName>("a policy loss", policyLossNames()),
       "vanilla",
       "Policy loss; vanilla is PPO with dual clip.",
     ),

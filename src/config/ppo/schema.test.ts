@@ -101,6 +101,7 @@ const ours: Readonly<Record<string, string>> = {
   "actor_rollout_ref.rollout.seed": "trainer.seed",
   "reward_model.model.path": "none",
   "reward_model.num_workers": "as many as the machine has cores",
+  "trainer.save_freq": "the last step is saved",
   "trainer.logger": "no account needed",
   "trainer.device": "any machine has it",
 };

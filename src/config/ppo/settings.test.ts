@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { advantageNames } from "../../algos/advantages/registry.ts";
 import { correctionDefaults, correctionPresets } from "../../algos/correction/presets.ts";
-import { defineConfig } from "../../cli/define-config.ts";
+import { defineConfig } from "../define-config.ts";
 import { entriesOf } from "../entries.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
 import { resolve } from "../resolve.ts";

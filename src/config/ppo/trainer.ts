@@ -1,7 +1,7 @@
 /**
  * The keys of `trainer.` for `trainyard ppo`: how long, how often, where to and on what.
  *
- * Defaults are verl's, except `device` (cpu) and `logger` ([console]). `seed`, `threads`, `engine`,
+ * Defaults are verl's, except `device` (cpu), `logger` ([console]) and `save_freq` (the last step). `seed`, `threads`, `engine`,
  * `console`, `max_skipped_updates`, `best_metric` and `logged_tokens` are ours.
  */
 import { bool, field, int, name, nullable, number, path } from "../../util/field.ts";
@@ -16,7 +16,11 @@ export const trainer = {
   default_local_dir: sft.default_local_dir,
   total_epochs: field(int(1), 30, "Passes over the training prompts."),
   total_training_steps: field(nullable(int(1)), null, "Steps; null for what total_epochs gives."),
-  save_freq: field(everySteps, -1, "Steps between checkpoints; the last step is saved too, unless this is -1."),
+  save_freq: field(
+    nullable(everySteps),
+    null,
+    "Steps between checkpoints; the last step is saved too. null saves the last step alone, -1 saves nothing.",
+  ),
   test_freq: field(everySteps, -1, "Steps between validations; the last step validates too, unless this is -1."),
   val_before_train: field(bool, true, "Validate before the first step, and when a run resumes."),
   val_only: field(bool, false, "Stop after that validation."),

@@ -5,7 +5,7 @@
  * `trainer.logger` as [console]; `trainer.console`, `trainer.engine` and `trainer.threads` are ours. Where the two trees differ,
  * `model.partial_pretrain` (the older tree's model key) or `--config-name=sft_trainer` selects the older defaults.
  */
-import { checkTrackers } from "../../track/open.ts";
+import { checkTrackers, type LoggerName } from "../../track/open.ts";
 import { UserError } from "../../util/errors.ts";
 import {
   bool,
@@ -19,6 +19,7 @@ import {
   mandatory,
   name,
   names,
+  namesOf,
   nullable,
   path,
   paths,
@@ -114,7 +115,7 @@ const trainer = {
     "Checkpoint (global_step_N folder) to go on from when resume_mode is resume_path.",
   ),
   logger: field(
-    names,
+    namesOf<LoggerName>(names.expects),
     ["console"],
     "Where metrics go besides metrics.jsonl: console, file, tensorboard, wandb, mlflow; null for nowhere else.",
   ),

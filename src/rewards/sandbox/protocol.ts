@@ -69,14 +69,14 @@ export type Outcome = {
 export type Reply = Outcome & { readonly id: string; readonly isSpent: boolean };
 
 /** The header of a frame with this many bytes. */
-export function header(length: number): Buffer {
+export function header(length: number): Uint8Array {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32LE(length);
   return bytes;
 }
 
 /** A value as JSON, after its length. */
-export function jsonFrame(value: unknown): Buffer {
+export function jsonFrame(value: unknown): Uint8Array {
   const bytes = Buffer.from(JSON.stringify(value));
   return Buffer.concat([header(bytes.length), bytes]);
 }

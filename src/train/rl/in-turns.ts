@@ -4,12 +4,16 @@
  *
  * A run that is killed at any moment and started again ends with the same weights and metrics, byte for byte.
  */
+import type { PpoConfig } from "../../config/ppo/schema.ts";
+import { bestPath, checkpointPath, roleDir } from "../../run/names.ts";
 import { info } from "../../util/log.ts";
+import { sayDone } from "../endings.ts";
 import { checkSkipped } from "../skipped-updates.ts";
 import type { TrainingRun } from "../with-run.ts";
 import type { RlContext } from "./context.ts";
 import type { MachineExpiry } from "./machine-expiry.ts";
 import { unlessStopped } from "./produce.ts";
+import { hasWeights } from "./role-checkpoint.ts";
 import { rolloutGroups } from "./rollout-log.ts";
 import { openSaver } from "./saver.ts";
 import type { RlState } from "./state.ts";
@@ -22,7 +26,8 @@ type Start = { readonly initial: RlState; readonly expiry: MachineExpiry };
 export async function trainInTurns(context: RlContext, run: TrainingRun, { initial, expiry }: Start): Promise<void> {
   const { config, prompts, rows, progress, signal } = context;
   const { trainer } = config;
-  const isDue = (step: number, every: number) => every > 0 && (step === run.totalSteps || step % every === 0);
+  const isDue = (step: number, every: number | null) =>
+    every === null ? step === run.totalSteps : every > 0 && (step === run.totalSteps || step % every === 0);
   const canValidate = prompts.validation.length > 0;
   await using saver = openSaver(context, run);
   let state = initial;
@@ -65,7 +70,7 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, { initi
     state = { ...state, ...rows.state() };
 
     longestStep = Math.max(longestStep, (performance.now() - began) / 1000);
-    const isExpiring = trainer.save_freq > 0 && expiry(longestStep);
+    const isExpiring = trainer.save_freq !== -1 && expiry(longestStep);
     if (isExpiring) info(`Step ${step} is saved: the machine is taken away soon.`);
     if (signal.aborted || isExpiring || isDue(step, trainer.save_freq)) {
       await saver.save(step, state);
@@ -78,7 +83,20 @@ export async function trainInTurns(context: RlContext, run: TrainingRun, { initi
   }
   await saver.saved();
   await run.finish();
-  info(`Done: ${run.totalSteps} steps. The run folder is ${run.folder.dir}.`);
+  await sayDone(run.totalSteps, lastModel(config, run, state));
+}
+
+/** The model that a finished run leaves, or why it leaves none. */
+function lastModel({ trainer, actor_rollout_ref: { actor } }: PpoConfig, run: TrainingRun, { best }: RlState) {
+  const { dir } = run.folder;
+  const role = "actor" as const;
+  const isSaved = trainer.save_freq !== -1;
+  if (isSaved && hasWeights(actor.checkpoint.save_contents))
+    return { folder: roleDir(checkpointPath(dir, run.totalSteps), role), role };
+  if (best !== null) return { folder: bestPath(dir), role };
+  return isSaved
+    ? "`actor_rollout_ref.actor.checkpoint.save_contents` has no `model`, so checkpoints have no weights."
+    : "`trainer.save_freq` is -1. Leave it out to save the last step, or set it to the number of steps between checkpoints.";
 }
 
 /** After its update, the validation of a step is not cut short: its metrics are those of a run without interruption. */

@@ -11,7 +11,8 @@ import { warn } from "../../util/log.ts";
 
 type Contents = CheckpointSettings["save_contents"];
 
-const hasWeights = (contents: Contents) => contents.includes("model") || contents.includes("hf_model");
+/** Whether a checkpoint with these contents has weights. */
+export const hasWeights = (contents: Contents) => contents.includes("model") || contents.includes("hf_model");
 const hasOptimizer = (contents: Contents) => contents.includes("optimizer");
 
 /** The calls that write a model into its folder of a checkpoint. */

@@ -100,16 +100,25 @@ export function samplerLimits({ actor_rollout_ref: { rollout } }: PpoConfig): Sa
 // Safe: `roleTable` has a row for every role and no other.
 const roleNames = Object.keys(roleTable) as RoleName[];
 
-/** Open the roles that the config asks for, as they were at a checkpoint or new. */
+/** How the models of a run begin; a role that the config does not ask for is absent. */
+export type RoleSpecs = { readonly [Name in RoleName]?: ModelSpec };
+
+/** Find the models of the roles that the config asks for. */
+export async function roleSpecs(config: PpoConfig, prompts: Prompts, context: TrainContext): Promise<RoleSpecs> {
+  const specs: Partial<Record<RoleName, ModelSpec>> = {};
+  for (const name of roleNames)
+    if (roleTable[name].isNeeded(config)) specs[name] = await roleTable[name].spec(config, prompts, context);
+  return specs;
+}
+
+/** Open the roles of a run, as they were at a checkpoint or new. */
 export async function openRoles(
   config: PpoConfig,
-  prompts: Prompts,
+  specs: RoleSpecs,
   { engine, start }: { readonly engine: Engine; readonly start: Checkpoint | null },
-  context: TrainContext,
 ): Promise<Roles> {
-  const open = async (name: RoleName): Promise<Model> => {
-    const { savedAs, checkpoint, spec } = roleTable[name];
-    const given = await spec(config, prompts, context);
+  const open = async (name: RoleName, given: ModelSpec): Promise<Model> => {
+    const { savedAs, checkpoint } = roleTable[name];
     const settings = checkpoint(config);
     if (start === null || savedAs === null || settings === null) return engine.open(given);
     return openSaved(engine, given, {
@@ -119,7 +128,10 @@ export async function openRoles(
     });
   };
   const roles: Partial<Record<RoleName, Model>> = {};
-  for (const name of roleNames) if (roleTable[name].isNeeded(config)) roles[name] = await open(name);
+  for (const name of roleNames) {
+    const spec = specs[name];
+    if (spec !== undefined) roles[name] = await open(name, spec);
+  }
   return { ...roles, actor: roles.actor! }; // every config asks for the actor
 }
 

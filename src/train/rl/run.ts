@@ -8,19 +8,19 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
 import type { Checkpoint, Retention } from "../../run/checkpoint.ts";
-import { actorDir } from "../../run/names.ts";
 import type { Run } from "../../run/run.ts";
 import { counted, formatCount } from "../../util/format.ts";
 import { info, warn } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
 import { onEngine } from "../open-engine.ts";
+import { checkModels } from "../same-models.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
 import { rewardApiKey } from "./api-key.ts";
 import type { RlContext } from "./context.ts";
 import { trainInTurns } from "./in-turns.ts";
 import { type MachineExpiry, machineExpiry } from "./machine-expiry.ts";
 import { loadPrompts, type Prompts } from "./prompts.ts";
-import { openRoles, type Roles } from "./roles.ts";
+import { openRoles, type Roles, roleSpecs } from "./roles.ts";
 import { openRolloutClient } from "./rollout-client.ts";
 import { type RlState, stateAt } from "./state.ts";
 import { openTrainRows, type TrainRows } from "./train-rows.ts";
@@ -38,7 +38,7 @@ export async function trainRl(config: PpoConfig, context: TrainContext): Promise
       totalSteps,
       ...retentionOf(config),
       isRepeatable: trainer.val_only,
-      modelDir: actorDir,
+      role: "actor" as const,
       open: (start: Checkpoint | null, dir: string) =>
         open(config, { prompts, rows, engine: launch.engine, start, dir }, context),
       announce: ({ roles }: Opened) => announce(config, prompts, roles, totalSteps),
@@ -71,8 +71,12 @@ async function open(
   { prompts, rows, engine, start, dir }: Opening,
   context: TrainContext,
 ): Promise<Opened> {
-  const state = stateAt(start, config, rows, prompts.fingerprint);
-  const roles = await openRoles(config, prompts, { engine, start }, context);
+  const kept = stateAt(start, config, rows, prompts.fingerprint);
+  const specs = await roleSpecs(config, prompts, context);
+  const { rewardModel, ...others } = specs;
+  const models = await checkModels(start, { ...others, ...(rewardModel && { "reward model": rewardModel }) });
+  const state = { ...kept, models };
+  const roles = await openRoles(config, specs, { engine, start });
   const { tokenizer } = prompts;
   const rollout = await openRolloutClient(config, { roles, tokenizer, engine, dir }, context);
   const peak = (await engine.measurePeak?.()) ?? null;

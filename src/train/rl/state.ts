@@ -5,6 +5,7 @@ import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { klSettings } from "../../config/ppo/settings.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { UserError } from "../../util/errors.ts";
+import type { RunModels } from "../same-models.ts";
 import { Best } from "./best.ts";
 import { RowsState, type TrainRows } from "./train-rows.ts";
 
@@ -17,10 +18,18 @@ const RlState = RowsState.extend({
   /** The best validation so far, where `trainer.best_metric` asks for one. */
   best: Best.nullable(),
 });
-export type RlState = z.infer<typeof RlState>;
+export type RlState = z.infer<typeof RlState> & { readonly models: RunModels };
 
-/** The state that a run starts with. The rows are set to their position; a checkpoint of other prompts is refused. */
-export function stateAt(start: Checkpoint | null, config: PpoConfig, rows: TrainRows, fingerprint: string): RlState {
+/**
+ * The state that a run starts with, but for its models, which `checkModels` adds. The rows are set to their position; a
+ * checkpoint of other prompts is refused.
+ */
+export function stateAt(
+  start: Checkpoint | null,
+  config: PpoConfig,
+  rows: TrainRows,
+  fingerprint: string,
+): Omit<RlState, "models"> {
   if (start === null) {
     return { ...rows.state(), fingerprint, klControl: klSettings(config), skippedInARow: 0, best: null };
   }

@@ -17,9 +17,11 @@ import { UserError } from "../../util/errors.ts";
 import { counted, formatCount } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
+import { sayDone } from "../endings.ts";
 import { microOf } from "../micro-batching.ts";
 import { onEngine } from "../open-engine.ts";
 import { optimizerStep } from "../optimizer.ts";
+import { checkModels, type RunModels } from "../same-models.ts";
 import { warnSkipped } from "../skipped-updates.ts";
 import { supervisedSteps } from "../steps.ts";
 import { type TrainingRun, withRun } from "../with-run.ts";
@@ -58,7 +60,7 @@ const State = z.object({
   totalTokens: z.number(),
   skippedSteps: z.number(),
 });
-type State = z.infer<typeof State>;
+type State = z.infer<typeof State> & { readonly models: RunModels };
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRows<Row>(
@@ -71,7 +73,7 @@ export async function trainRows<Row>(
     const plan = {
       totalSteps,
       keep: config.trainer.max_ckpt_to_keep,
-      modelDir: (checkpoint: string) => modelDir(task, checkpoint),
+      role: task.role,
       open: (start: Checkpoint | null) => open(config, task, { loader, start, engine: launch.engine }),
       announce: ({ model }: Opened) => announce(config, model, task, totalSteps),
       train: (opened: Opened, run: TrainingRun) => takeSteps(config, task, { ...opened, loader }, run),
@@ -88,7 +90,8 @@ async function open<Row>(
   task: SupervisedTask<Row>,
   { loader, start, engine }: Opening,
 ): Promise<Opened> {
-  const state = stateAt(start, task, loader);
+  const kept = stateAt(start, task, loader);
+  const state = { ...kept, models: await checkModels(start, { model: task.model }) };
   const spec: ModelSpec = { ...task.model, sharding: rowSharding(config) };
   const model = await engine.open(start === null ? spec : { ...spec, folder: modelDir(task, start.dir) });
   if (start !== null) await model.loadOptimizer(optimizerDir(modelDir(task, start.dir)));
@@ -150,8 +153,8 @@ async function takeSteps<Row>(
   }
   await run.finish();
   if (validated !== null) task.conclude?.(validated);
-  const saved = modelDir(task, checkpointPath(run.folder.dir, totalSteps));
-  info(`Done: ${counted(totalSteps, "step")}. The model is in ${saved}`);
+  const folder = modelDir(task, checkpointPath(run.folder.dir, totalSteps));
+  await sayDone(totalSteps, { folder, role: task.role });
 }
 
 type Taken = { readonly gradNorm: number; readonly lr: number; readonly tokens: number; readonly state: State };
@@ -167,8 +170,12 @@ const stepMetrics = ({ gradNorm, lr, tokens, state }: Taken): Record<string, num
 const modelDir = ({ role }: Pick<SupervisedTask<never>, "role">, checkpoint: string): string =>
   roleDir(checkpoint, role);
 
-/** Where a run starts; a checkpoint of another verb or of other rows is refused. */
-function stateAt<Row>(start: Checkpoint | null, { verb, fingerprint }: SupervisedTask<Row>, loader: Loader): State {
+/** Where a run starts, but for its model; a checkpoint of another verb or of other rows is refused. */
+function stateAt<Row>(
+  start: Checkpoint | null,
+  { verb, fingerprint }: SupervisedTask<Row>,
+  loader: Loader,
+): Omit<State, "models"> {
   if (start === null) return { verb, loader: null, fingerprint, totalTokens: 0, skippedSteps: 0 };
   const { data } = State.safeParse(start.state);
   if (data?.verb !== verb) {
