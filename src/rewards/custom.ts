@@ -25,7 +25,8 @@ export type RewardFile = {
 
 /** Where a reward function is; data that can be sent to another process. */
 export type RewardSource =
-  | { readonly kind: "builtin" }
+  /** A built-in scorer: the one of that name, or that of the sample's data source. */
+  | { readonly kind: "builtin"; readonly name?: string }
   | RewardFile
   /** A config file whose `custom_reward_function` is the function itself. */
   | { readonly kind: "config"; readonly path: string };
@@ -66,7 +67,7 @@ export function checkRewardFile(path: string): void {
 export async function loadReward(source: RewardSource): Promise<LoadedReward> {
   switch (source.kind) {
     case "builtin":
-      return await loadBuiltin();
+      return await loadBuiltin(source.name);
     case "file":
       return await loadFile(source);
     case "config":
@@ -81,10 +82,10 @@ export function givenReward(run: (input: RewardInput) => unknown, file: string |
   return { run: ([input]) => run(input as RewardInput), isBatch: false, file }; // a call has at least one sample
 }
 
-/** The scorers that come with the program, by data source. */
-async function loadBuiltin(): Promise<LoadedReward> {
+/** The scorers that come with the program. */
+async function loadBuiltin(name?: string): Promise<LoadedReward> {
   const { builtinScore } = await import("./scorers.ts");
-  return givenReward((input) => builtinScore(input));
+  return givenReward((input) => builtinScore(input, name === undefined ? {} : { name }));
 }
 
 async function loadFile({
