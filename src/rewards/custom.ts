@@ -14,6 +14,8 @@ import type { RewardInput } from "./reward.ts";
 /** A file with a reward function: `custom_reward_function.path`, `.name` and `.reward_kwargs`. */
 export type RewardFile = {
   readonly kind: "file";
+  /** The config key above these, for messages; `custom_reward_function` if absent. */
+  readonly key?: string;
   readonly path: string;
   /** The export to call; `compute_score` if absent, and the default export if there is no such name. */
   readonly name?: string;
@@ -47,18 +49,19 @@ export const DEFAULT_NAME = "compute_score";
 /** Whether a reward file is Python's. */
 export const isPython = (path: string): boolean => extname(path).toLowerCase() === ".py";
 
+/** The config key of a reward file. */
+export const CUSTOM_KEY = "custom_reward_function";
+
 /** Check a reward file as far as possible without running it. */
-export function checkRewardFile(path: string): void {
+export function checkRewardFile({ path, key = CUSTOM_KEY }: Pick<RewardFile, "path" | "key">): void {
   const file = resolve(path);
   if (!existsSync(file))
-    throw new UserError(
-      `\`custom_reward_function.path\` is ${path}, and there is no such file${file === path ? "" : ` (${file})`}.`,
-    );
+    throw new UserError(`\`${key}.path\` is ${path}, and there is no such file${file === path ? "" : ` (${file})`}.`);
   if (statSync(file).isDirectory())
-    throw new UserError(`\`custom_reward_function.path\` is ${path}, which is a folder. Name the file in it.`);
+    throw new UserError(`\`${key}.path\` is ${path}, which is a folder. Name the file in it.`);
   if (!isPython(path) && !MODULES.includes(extname(path)))
     throw new UserError(
-      `\`custom_reward_function.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
+      `\`${key}.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
         `${[...MODULES, ".py"].join(", ")}.`,
     );
 }
@@ -88,14 +91,10 @@ async function loadBuiltin(name?: string): Promise<LoadedReward> {
   return givenReward((input) => builtinScore(input, name === undefined ? {} : { name }));
 }
 
-async function loadFile({
-  path,
-  name = DEFAULT_NAME,
-  kwargs = {},
-  isBatch = false,
-}: RewardFile): Promise<LoadedReward> {
-  checkRewardFile(path);
-  const reward = exportOf(await importReward(path), path, name);
+async function loadFile(source: RewardFile): Promise<LoadedReward> {
+  const { path, kwargs = {}, isBatch = false } = source;
+  checkRewardFile(source);
+  const reward = exportOf(await importReward(path), source);
   return isBatch
     ? { run: (inputs) => reward(inputs, kwargs), isBatch, file: resolve(path) }
     : givenReward((input) => reward(input, kwargs), resolve(path));
@@ -137,7 +136,8 @@ function syntaxCheck(file: string): string {
   return spawnSync(process.execPath, ["--check", file], { encoding: "utf8", timeout: 10_000 }).stderr;
 }
 
-function exportOf(exports: Exports, path: string, name: string): AnyFunction {
+function exportOf(exports: Exports, source: RewardFile): AnyFunction {
+  const { path, name = DEFAULT_NAME } = source;
   const value = exports[name];
   if (typeof value === "function") return (...args) => value(...args);
   if (Object.hasOwn(exports, name))
@@ -146,18 +146,18 @@ function exportOf(exports: Exports, path: string, name: string): AnyFunction {
   if (name === DEFAULT_NAME && typeof fallback === "function") return (...args) => fallback(...args);
   const isOfCommonJs = (it: string) => it === "module.exports" || (it === "default" && typeof fallback !== "function");
   throw noExport(
-    path,
-    name,
+    source,
     Object.keys(exports).filter((it) => !isOfCommonJs(it)),
   );
 }
 
 /** The error for a name that a reward file does not have. */
-export function noExport(path: string, name: string, names: readonly string[]): UserError {
+export function noExport(source: RewardFile, names: readonly string[]): UserError {
+  const { path, name = DEFAULT_NAME, key = CUSTOM_KEY } = source;
   const close = nearest(name, names);
   const hint = close.length === 0 ? "" : `Did you mean ${close.map((it) => `\`${it}\``).join(" or ")}? `;
   const has = names.length === 0 ? "It exports nothing." : `It exports ${names.map((it) => `\`${it}\``).join(", ")}.`;
-  return new UserError(`${path} has no export \`${name}\` (\`custom_reward_function.name\`). ${hint}${has}`);
+  return new UserError(`${path} has no export \`${name}\` (\`${key}.name\`). ${hint}${has}`);
 }
 
 function member(value: unknown, key: string): unknown {

@@ -70,7 +70,7 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
   const { scorer, code = {}, timeoutMs = 60_000, loadTimeoutMs = 60_000, errorBudget = 0.01, rateLimit } = options;
   const budget = new ErrorBudget(errorBudget);
   const limit = rateLimit === undefined ? null : new RateLimit(rateLimit);
-  if (scorer.kind === "file") checkRewardFile(scorer.path);
+  if (scorer.kind === "file") checkRewardFile(scorer);
   const workers = options.workers ?? Math.min(MAX_WORKERS, Math.max(2, availableParallelism()));
   const limits = { what: REWARD.what, timeoutMs, loadTimeoutMs };
   const lanes = scorer.kind === "function" ? 1 : workers;

@@ -68,7 +68,7 @@ export function builtinScore(input: RewardInput, options: ScorerOptions = {}): R
 }
 
 /** The name of the scorer of a data source; one that is named stays as it is. */
-function scorerOf(dataSource: string, name: string | null): ScorerName {
+export function scorerOf(dataSource: string, name: string | null): ScorerName {
   if (name !== null) {
     const found = scorerNames.find((known) => known === name);
     if (found === undefined) throw unknownName("The built-in scorer", name, scorerNames);

@@ -1,9 +1,11 @@
 /** The prompts of a run: read, tokenized once, and checked before a model is opened. */
 import { createHash } from "node:crypto";
 import { findAdvantage } from "../../algos/advantages/registry.ts";
+import { checkDataSource, rewardTree } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings } from "../../config/ppo/settings.ts";
 import { loadRlRows, type RlRow } from "../../data/rl-rows.ts";
+import { placeOf } from "../../data/row.ts";
 import { checkSampling } from "../../engine/device-sampling.ts";
 import { readConfig } from "../../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
@@ -50,7 +52,24 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
     );
   }
   checkBest(trainer, validation.length);
+  checkSources(config, [...train, ...validation]);
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder };
+}
+
+/** Every data source must have something that scores it. */
+function checkSources(config: PpoConfig, prompts: readonly Prompt[]): void {
+  const tree = rewardTree(config);
+  const seen = new Set<string>();
+  for (const { row } of prompts) {
+    if (seen.has(row.dataSource)) continue;
+    seen.add(row.dataSource);
+    try {
+      checkDataSource(tree, row.dataSource);
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error;
+      throw new UserError(`${placeOf(row.source)}: ${error.message}`, { cause: error });
+    }
+  }
 }
 
 /** Where the actor itself samples, its device must be able to. */

@@ -4,6 +4,8 @@
  * What differs between algorithms is a value looked up by name: the advantage estimator, the policy loss, the KL estimate,
  * the correction. A step is in `step.ts`, the order of steps in a driver (`in-turns.ts`).
  */
+
+import { rewardTree } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
 import type { Loader } from "../../data/loader.ts";
@@ -29,7 +31,7 @@ import { validate } from "./validate.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
-  rewardApiKey(config, context.env); // a key that is missing is found before a model is opened
+  for (const part of rewardTree(config).parts) rewardApiKey(part, context.env); // a missing key is found before a model is opened
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
   const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
