@@ -45,7 +45,7 @@ export type { Node } from "./graph/node.ts";
 export * as ops from "./graph/ops.ts";
 export { codeScorer } from "./rewards/code.ts";
 export type { RewardFunction, RewardInput, RewardValue } from "./rewards/reward.ts";
-export { type CustomReward, defineReward } from "./rewards/reward.ts";
+export { type CustomReward, defineReward, type ScorerInput, scorers } from "./rewards/reward.ts";
 export { openSandbox, type Sandbox } from "./rewards/sandbox/sandbox.ts";
 export type { Completion, Sample, SampleRequest, Sampling } from "./rollout/request.ts";
 export type { Message } from "./text/chat-template.ts";

@@ -41,7 +41,6 @@ const byAddress: Readonly<Record<string, string>> = {
 
 /** Exports that have tests and goldens, and that the next change wires into a run. */
 const wiredInNext: Readonly<Record<string, string>> = {
-  "src/rewards/scorers/math-verify.ts scoreMathVerify": "a scorer by name",
   "src/rollout/ledger.ts appendGiven": "what an agent puts between two samples",
 };
 

@@ -142,10 +142,14 @@ test("preferences that follow no rule are not learnt: held-out pairs stay at cha
 });
 
 test("a language model as reward model gets a new score head; a reward model keeps its own", async () => {
-  expect(await rewardModelSpec("lm", box.model, 7)).toEqual({ folder: box.model, head: "score", seed: 7 });
+  expect(await rewardModelSpec({ key: "k", path: "lm", folder: box.model, seed: 7 })).toEqual({
+    folder: box.model,
+    head: "score",
+    seed: 7,
+  });
   const scorer = box.path("scorer-of-its-own");
   await createModel(scorer, { ...tinyConfig, architectures: ["LlamaForSequenceClassification"], num_labels: 1 }, 1);
-  expect(await rewardModelSpec("rm", scorer, 7)).toEqual({ folder: scorer });
+  expect(await rewardModelSpec({ key: "k", path: "rm", folder: scorer, seed: 7 })).toEqual({ folder: scorer });
 });
 
 describe("the gradient of a step", () => {

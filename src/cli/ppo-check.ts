@@ -1,9 +1,11 @@
 /** What `trainyard ppo` would say about a file of prompts: each row is read, scored with an empty response, and encoded. */
+
+import { checkDataSource, partsFor, rewardTree } from "../config/ppo/reward-tree.ts";
 import { ppoSchema } from "../config/ppo/schema.ts";
-import { rewardWay } from "../config/ppo/settings.ts";
 import type { PpoConfig } from "../config/ppo/tree.ts";
 import { chooseSamples, encodePrompt, type RlRow, rlRow } from "../data/rl-rows.ts";
 import { parseTests } from "../rewards/code-cases.ts";
+import type { RewardFunction } from "../rewards/reward.ts";
 import { builtinScore } from "../rewards/scorers.ts";
 import { promptOptions } from "../train/prompt-options.ts";
 import type { Findings } from "./findings.ts";
@@ -102,10 +104,15 @@ async function checkLength(
 
 /** Score an empty response: a missing scorer, or one that cannot use the ground truth, gives a message. */
 async function checkReward(row: RlRow, config: PpoConfig, findings: Findings): Promise<void> {
-  const { kind } = rewardWay(config);
-  if (kind === "function" && (row.rewardModel?.ground_truth ?? null) === null)
+  const tree = rewardTree(config);
+  const parts = await findings.attempt(row.source, () => {
+    checkDataSource(tree, row.dataSource);
+    return partsFor(tree, row.dataSource);
+  });
+  if (parts === null) return;
+  const isCalled = parts.some(({ part }) => part.use === "function");
+  if (isCalled && (row.rewardModel?.ground_truth ?? null) === null)
     findings.add("warning", row.source, "there is no `reward_model.ground_truth`, so the reward function gets null.");
-  if (kind !== "builtin") return;
   const input = {
     dataSource: row.dataSource,
     prompt: "",
@@ -115,12 +122,13 @@ async function checkReward(row: RlRow, config: PpoConfig, findings: Findings): P
     groundTruth: row.rewardModel?.ground_truth,
     extraInfo: row.extraInfo,
   };
-  await findings.attempt(row.source, () =>
-    builtinScore(input, {
-      code(sample) {
-        parseTests(sample);
-        return 0;
-      },
-    }),
-  );
+  const code: RewardFunction = (sample) => {
+    parseTests(sample);
+    return 0;
+  };
+  for (const { part } of parts) {
+    if (part.use !== "scorer" || part.scorer.kind !== "builtin") continue;
+    const { name } = part.scorer;
+    await findings.attempt(row.source, () => builtinScore(input, { code, ...(name !== undefined && { name }) }));
+  }
 }

@@ -1,6 +1,7 @@
 /** What a run of `trainyard ppo` would be, for its `--dry-run`. */
+
+import { modelParts } from "../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../config/ppo/schema.ts";
-import { rewardWay } from "../config/ppo/settings.ts";
 import type { TrainContext } from "../train/context.ts";
 import { rlPlan } from "../train/estimate/step-plan.ts";
 import { loadPrompts } from "../train/rl/prompts.ts";
@@ -17,7 +18,7 @@ const planner: RunPlanner<PpoConfig> = {
     config.actor_rollout_ref.model.path,
     config.actor_rollout_ref.model.tokenizer_path,
     ...(config.critic.enable ? [config.critic.model.path, config.critic.model.tokenizer_path] : []),
-    rewardModelOf(config),
+    ...modelParts(config).map(({ model }) => model.model.path),
   ],
   async plan(config, context) {
     const { train, validation, folder } = await loadPrompts(config, context);
@@ -27,11 +28,12 @@ const planner: RunPlanner<PpoConfig> = {
     const batches = firstBatches(loader, totalSteps, data.train_batch_size * rollout.n).map((indices) =>
       indices.slice(0, data.train_batch_size).map((index) => train[index]!.ids),
     );
-    const rewardModel = rewardModelOf(config);
     const models = {
       actor: await readModel(folder, context),
       critic: config.critic.enable ? await readModel(config.critic.model.path, context) : null,
-      rewardModel: rewardModel === null ? null : await readModel(rewardModel, context),
+      rewardModels: await Promise.all(
+        modelParts(config).map(async (part) => ({ part, config: await readModel(part.model.model.path!, context) })),
+      ),
     };
     const hasServers = (rollout.base_url ?? []).length > 0;
     return {
@@ -48,8 +50,3 @@ const planner: RunPlanner<PpoConfig> = {
     };
   },
 };
-
-/** The path of the reward model; null where something else scores. */
-function rewardModelOf(config: PpoConfig): string | null {
-  return rewardWay(config).kind === "model" ? config.reward_model.model.path : null;
-}

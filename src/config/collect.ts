@@ -45,14 +45,18 @@ export function collect(schema: AnySchema, sources: readonly (readonly Entry[])[
     problems: [],
   };
   sources.forEach((entries, source) => {
-    for (const entry of entries) read({ ...collected, schema, source }, placed(entry), refusals);
+    for (const entry of entries) read({ ...collected, schema, source }, placed(entry, schema), refusals);
   });
   collected.problems.push(...refusals.values());
   return collected;
 }
 
-/** Hydra's `group/sub=option` and `group@a.b=option` choose an option for the keys below `group.sub` and `a.b`. */
-function placed(entry: Entry): Entry {
+/**
+ * Hydra's `group/sub=option` and `group@a.b=option` choose an option for the keys below `group.sub` and `a.b`. Inside a
+ * dict with keys of the user's own a slash is a part of the key.
+ */
+function placed(entry: Entry, schema: AnySchema): Entry {
+  if (find(schema, entry.path).kind === "field") return entry;
   const path = entry.path.slice(entry.path.indexOf("@") + 1).replaceAll("/", ".");
   return path === entry.path ? entry : { ...entry, path };
 }

@@ -47,7 +47,7 @@ function section(schema: AnySchema): string {
   }
   flush();
   const engines = Object.entries(schema.engines ?? {}).flatMap(([name, variant]) => engineKeys(name, variant));
-  return [...parts, ...engines, ...registeredKeys(schema), ...otherKeys(schema)].join("\n\n");
+  return [...parts, ...engines, ...namedKeys(schema), ...registeredKeys(schema), ...otherKeys(schema)].join("\n\n");
 }
 
 /** Keys that only one engine has. */
@@ -59,6 +59,17 @@ function engineKeys(name: string, { fields, aliases }: Variant): string[] {
     table(["key", "default", "takes", "meaning"], rows),
     ...(spellings.length === 0 ? [] : [`Other spellings: ${spellings.join(", ")}.`]),
   ];
+}
+
+/** Keys below names that the config chooses. */
+function namedKeys({ named = [] }: AnySchema): string[] {
+  if (named.length === 0) return [];
+  const rows = named.map(({ branch, doc, fields }) => [
+    code(`${branch}.NAME`),
+    doc,
+    [...fieldsOf(fields).keys()].map(code).join(", "),
+  ]);
+  return ["### Keys below names of your own", table(["branch", "holds", "keys below each name"], rows)];
 }
 
 /** Where a program may add keys. */

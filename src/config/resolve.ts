@@ -18,6 +18,7 @@ import {
   onEngine,
   own,
   type Schema,
+  withNamed,
   withRegistered,
 } from "./schema.ts";
 import { formatValue } from "./value.ts";
@@ -37,7 +38,7 @@ export function resolve<T extends Tree, Config>(
   sources: readonly (readonly Entry[])[],
   surroundings: Surroundings,
 ): { config: Config; notices: string[] } {
-  const whole = withRegistered(schema);
+  const whole = withNamed(withRegistered(schema), sources.flat());
   const plain = read(whole, sources, surroundings);
   const used = whole.engines === undefined ? whole : onEngine(whole, plain.scope.get(engineKey));
   const { preset, scope, collected } = used === whole ? plain : read(used, sources, surroundings);

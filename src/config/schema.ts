@@ -6,6 +6,8 @@
  */
 import { invariant, nearest } from "../util/errors.ts";
 import { type Field, isField, joinTrees, type Resolved, type Tree } from "../util/field.ts";
+import { isDict } from "./interpolate.ts";
+import type { Entry } from "./overrides.ts";
 
 /** The key that chooses the engine, where there is a choice. */
 export const engineKey = "trainer.engine";
@@ -43,6 +45,15 @@ export type RegisteredKeys = {
   fields(): Tree;
 };
 
+/** Keys below names that a config chooses itself: `reward.models.NAME.KEY`. */
+export type NamedKeys = {
+  readonly branch: string;
+  /** What the names stand for. */
+  readonly doc: string;
+  /** The keys below each name. */
+  readonly fields: Tree;
+};
+
 /** The keys of one verb. */
 export type Schema<T extends Tree, Config = Resolved<T>> = {
   readonly verb: string;
@@ -58,6 +69,7 @@ export type Schema<T extends Tree, Config = Resolved<T>> = {
   /** By the values of `engineKey` that are not its default. */
   readonly engines?: Readonly<Record<string, Variant>>;
   readonly registered?: readonly RegisteredKeys[];
+  readonly named?: readonly NamedKeys[];
   preset(given: ReadonlySet<string>, configName: string | undefined): Preset;
   /** Rules between keys: throws a `UserError`, or returns the config to use and the notices. */
   finish(
@@ -85,6 +97,26 @@ export function withRegistered(schema: AnySchema): AnySchema {
     return [branch.split(".").reduceRight<Tree>((inner, part) => ({ [part]: inner }), own)];
   });
   return trees.length === 0 ? schema : { ...schema, fields: trees.reduce(joinTrees, schema.fields) };
+}
+
+/** A schema with the keys below the names that some entries choose. */
+export function withNamed(schema: AnySchema, entries: readonly Pick<Entry, "path" | "value">[]): AnySchema {
+  const trees = (schema.named ?? []).flatMap(({ branch, fields }) => {
+    const names = new Set(entries.flatMap((entry) => namesIn(entry, branch)));
+    if (names.size === 0) return [];
+    const all: Tree = Object.fromEntries([...names].map((name) => [name, fields]));
+    return [branch.split(".").reduceRight<Tree>((inner, part) => ({ [part]: inner }), all)];
+  });
+  return trees.length === 0 ? schema : { ...schema, fields: trees.reduce(joinTrees, schema.fields) };
+}
+
+/** The names below a branch that an entry sets something of, by its path or inside its value. */
+function namesIn({ path, value }: Pick<Entry, "path" | "value">, branch: string): string[] {
+  if (path.startsWith(`${branch}.`)) return [path.slice(branch.length + 1).split(".")[0]!];
+  if (path !== branch && !branch.startsWith(`${path}.`)) return [];
+  const rest = path === branch ? [] : branch.slice(path.length + 1).split(".");
+  const inner = rest.reduce<unknown>((dict, part) => (isDict(dict) ? own(dict, part) : undefined), value);
+  return isDict(inner) ? Object.keys(inner) : [];
 }
 
 /** A schema as it is on an engine; `name` is what was written for `engineKey`. */

@@ -14,6 +14,8 @@ import type { RewardInput } from "./reward.ts";
 /** A file with a reward function: `custom_reward_function.path`, `.name` and `.reward_kwargs`. */
 export type RewardFile = {
   readonly kind: "file";
+  /** The config key above these, for messages; `custom_reward_function` if absent. */
+  readonly key?: string;
   readonly path: string;
   /** The export to call; `compute_score` if absent, and the default export if there is no such name. */
   readonly name?: string;
@@ -25,7 +27,8 @@ export type RewardFile = {
 
 /** Where a reward function is; data that can be sent to another process. */
 export type RewardSource =
-  | { readonly kind: "builtin" }
+  /** A built-in scorer: the one of that name, or that of the sample's data source. */
+  | { readonly kind: "builtin"; readonly name?: string }
   | RewardFile
   /** A config file whose `custom_reward_function` is the function itself. */
   | { readonly kind: "config"; readonly path: string };
@@ -45,18 +48,19 @@ export const DEFAULT_NAME = "compute_score";
 /** Whether a reward file is Python's. */
 export const isPython = (path: string): boolean => extname(path).toLowerCase() === ".py";
 
+/** The config key of a reward file. */
+export const CUSTOM_KEY = "custom_reward_function";
+
 /** Check a reward file as far as possible without running it. */
-export function checkRewardFile(path: string): void {
+export function checkRewardFile({ path, key = CUSTOM_KEY }: Pick<RewardFile, "path" | "key">): void {
   const file = resolve(path);
   if (!existsSync(file))
-    throw new UserError(
-      `\`custom_reward_function.path\` is ${path}, and there is no such file${file === path ? "" : ` (${file})`}.`,
-    );
+    throw new UserError(`\`${key}.path\` is ${path}, and there is no such file${file === path ? "" : ` (${file})`}.`);
   if (statSync(file).isDirectory())
-    throw new UserError(`\`custom_reward_function.path\` is ${path}, which is a folder. Name the file in it.`);
+    throw new UserError(`\`${key}.path\` is ${path}, which is a folder. Name the file in it.`);
   if (!isPython(path) && !moduleExtensions.includes(extname(path)))
     throw new UserError(
-      `\`custom_reward_function.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
+      `\`${key}.path\` is ${path}. A reward file is TypeScript, JavaScript or Python: its name ends in ` +
         `${[...moduleExtensions, ".py"].join(", ")}.`,
     );
 }
@@ -65,7 +69,7 @@ export function checkRewardFile(path: string): void {
 export async function loadReward(source: RewardSource): Promise<LoadedReward> {
   switch (source.kind) {
     case "builtin":
-      return await loadBuiltin();
+      return await loadBuiltin(source.name);
     case "file":
       return await loadFile(source);
     case "config":
@@ -80,20 +84,16 @@ export function givenReward(run: (input: RewardInput) => unknown, file: string |
   return { run: ([input]) => run(input as RewardInput), isBatch: false, file }; // a call has at least one sample
 }
 
-/** The scorers that come with the program, by data source. */
-async function loadBuiltin(): Promise<LoadedReward> {
+/** The scorers that come with the program. */
+async function loadBuiltin(name?: string): Promise<LoadedReward> {
   const { builtinScore } = await import("./scorers.ts");
-  return givenReward((input) => builtinScore(input));
+  return givenReward((input) => builtinScore(input, name === undefined ? {} : { name }));
 }
 
-async function loadFile({
-  path,
-  name = DEFAULT_NAME,
-  kwargs = {},
-  isBatch = false,
-}: RewardFile): Promise<LoadedReward> {
-  checkRewardFile(path);
-  const reward = exportOf(await importUserFile(path), path, name);
+async function loadFile(source: RewardFile): Promise<LoadedReward> {
+  const { path, kwargs = {}, isBatch = false } = source;
+  checkRewardFile(source);
+  const reward = exportOf(await importUserFile(path), source);
   return isBatch
     ? { run: (inputs) => reward(inputs, kwargs), isBatch, file: resolve(path) }
     : givenReward((input) => reward(input, kwargs), resolve(path));
@@ -136,7 +136,8 @@ function syntaxCheck(file: string): string {
   return spawnSync(process.execPath, ["--check", file], { encoding: "utf8", timeout: 10_000 }).stderr;
 }
 
-function exportOf(exports: Exports, path: string, name: string): AnyFunction {
+function exportOf(exports: Exports, source: RewardFile): AnyFunction {
+  const { path, name = DEFAULT_NAME } = source;
   const value = exports[name];
   if (typeof value === "function") return (...args) => value(...args);
   if (Object.hasOwn(exports, name))
@@ -145,18 +146,18 @@ function exportOf(exports: Exports, path: string, name: string): AnyFunction {
   if (name === DEFAULT_NAME && typeof fallback === "function") return (...args) => fallback(...args);
   const isOfCommonJs = (it: string) => it === "module.exports" || (it === "default" && typeof fallback !== "function");
   throw noExport(
-    path,
-    name,
+    source,
     Object.keys(exports).filter((it) => !isOfCommonJs(it)),
   );
 }
 
 /** The error for a name that a reward file does not have. */
-export function noExport(path: string, name: string, names: readonly string[]): UserError {
+export function noExport(source: RewardFile, names: readonly string[]): UserError {
+  const { path, name = DEFAULT_NAME, key = CUSTOM_KEY } = source;
   const close = nearest(name, names);
   const hint = close.length === 0 ? "" : `Did you mean ${close.map((it) => `\`${it}\``).join(" or ")}? `;
   const has = names.length === 0 ? "It exports nothing." : `It exports ${names.map((it) => `\`${it}\``).join(", ")}.`;
-  return new UserError(`${path} has no export \`${name}\` (\`custom_reward_function.name\`). ${hint}${has}`);
+  return new UserError(`${path} has no export \`${name}\` (\`${key}.name\`). ${hint}${has}`);
 }
 
 function member(value: unknown, key: string): unknown {

@@ -5,7 +5,7 @@
  */
 import type { OpenLane } from "../workers/lane.ts";
 import { pythonLane } from "../workers/python-lane.ts";
-import { DEFAULT_NAME, noExport, type RewardFile } from "./custom.ts";
+import { CUSTOM_KEY, DEFAULT_NAME, noExport, type RewardFile } from "./custom.ts";
 import type { RewardInput } from "./reward.ts";
 import { checkValue, type Outcomes, type Samples } from "./reward-worker.ts";
 
@@ -39,7 +39,7 @@ def output(value):
 
 export function pythonReward(options: PythonRewardOptions): OpenLane<Samples, Outcomes> {
   const { source, timeoutMs, memoryMb, python, what, logPrefix } = options;
-  const { path, name = DEFAULT_NAME, kwargs = {}, isBatch = false } = source;
+  const { path, name = DEFAULT_NAME, kwargs = {}, isBatch = false, key = CUSTOM_KEY } = source;
   return pythonLane({
     python,
     path,
@@ -53,9 +53,9 @@ export function pythonReward(options: PythonRewardOptions): OpenLane<Samples, Ou
     encode: (samples: Samples) => samples.map(verlSample),
     decode: (value, samples) => checkValue(value, samples, isBatch),
     noPython: (error) =>
-      `\`custom_reward_function.path\` is ${path}, which needs Python, and \`${python}\` cannot be started ` +
+      `\`${key}.path\` is ${path}, which needs Python, and \`${python}\` cannot be started ` +
       `(${error.message}). Install Python 3.9 or newer, or write the reward function in TypeScript.`,
-    noFunction: (names) => noExport(path, name, names).message,
+    noFunction: (names) => noExport(source, names).message,
   });
 }
 

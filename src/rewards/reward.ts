@@ -1,6 +1,8 @@
 /**
  * What a reward function is: one finished sample in, a score out. Everything in this room produces or consumes these.
+ * This file is also the module `trainyard/reward`, which a reward function imports.
  */
+export { type ScorerInput, scorers } from "./scorers/scorers.ts";
 
 /** A sample to be scored, with the fields of its data row. */
 export type RewardInput = {

@@ -22,7 +22,7 @@ import { RateLimit, type RateLimitOptions } from "./rate-limit.ts";
 import type { RewardFunction, RewardInput } from "./reward.ts";
 import { type Outcomes, rewardHandler, rewardModule, type Samples } from "./reward-worker.ts";
 import type { Sandbox } from "./sandbox/sandbox.ts";
-import { codeSources } from "./scorers.ts";
+import { scoresCode } from "./scorers.ts";
 
 /** Which reward function: one that another process can load, or a value that stays on the main thread. */
 export type Scorer = RewardSource | { readonly kind: "function"; readonly run: RewardFunction };
@@ -70,7 +70,7 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
   const { scorer, code = {}, timeoutMs = 60_000, loadTimeoutMs = 60_000, errorBudget = 0.01, rateLimit } = options;
   const budget = new ErrorBudget(errorBudget);
   const limit = rateLimit === undefined ? null : new RateLimit(rateLimit);
-  if (scorer.kind === "file") checkRewardFile(scorer.path);
+  if (scorer.kind === "file") checkRewardFile(scorer);
   const workers = options.workers ?? Math.min(MAX_WORKERS, Math.max(2, availableParallelism()));
   const limits = { what: REWARD.what, timeoutMs, loadTimeoutMs };
   const lanes = scorer.kind === "function" ? 1 : workers;
@@ -83,7 +83,7 @@ export async function openRewards(options: RewardsOptions): Promise<Rewards> {
     pool,
     codePool,
     closeCode: programs.close,
-    codeSources: new Set(scorer.kind === "builtin" ? codeSources : []),
+    runsCode: ({ dataSource }) => scorer.kind === "builtin" && scoresCode(dataSource, scorer.name),
     budget,
     limit,
     batchSize: takesBatches(scorer) ? (options.batchSize ?? Number.POSITIVE_INFINITY) : null,
@@ -125,9 +125,9 @@ type RewardPool = Pool<Samples, Outcomes>;
 
 type Parts = {
   readonly pool: RewardPool;
-  /** Scores the samples of `codeSources`; their programs run in processes of their own. */
+  /** Scores samples that are programs; these run in processes of their own. */
   readonly codePool: RewardPool;
-  readonly codeSources: ReadonlySet<string>;
+  runsCode(input: RewardInput): boolean;
   readonly closeCode: () => Promise<void>;
   readonly budget: ErrorBudget;
   readonly limit: RateLimit | null;
@@ -147,8 +147,8 @@ export class Rewards {
 
   /** Score one sample. If its reward function fails, the outcome has a `failure`. */
   async score(input: RewardInput, signal?: AbortSignal): Promise<Outcome> {
-    const { pool, codePool, codeSources: sources } = this.#parts;
-    const [outcome] = this.#counted(await this.#run(sources.has(input.dataSource) ? codePool : pool, [input], signal));
+    const { pool, codePool, runsCode } = this.#parts;
+    const [outcome] = this.#counted(await this.#run(runsCode(input) ? codePool : pool, [input], signal));
     return outcome as Outcome; // a call has as many outcomes as samples
   }
 

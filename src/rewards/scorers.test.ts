@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { RewardInput } from "./reward.ts";
-import { builtinScore, dataSources } from "./scorers.ts";
+import { type RewardInput, scorers } from "./reward.ts";
+import { builtinScore, dataSources, scorerNames } from "./scorers.ts";
 
 const response = "<think>t</think> <answer>12</answer> #### 12\nAnswer: \\boxed{12}";
 const sample = (changes: Partial<RewardInput>): RewardInput => ({
@@ -44,6 +44,44 @@ describe("a data source", () => {
   test.each(codeSources)("%s is scored by the scorer that the caller gives", (dataSource) => {
     expect(builtinScore(sample({ dataSource }), { code: (input) => input.responseLength })).toBe(20);
     expect(() => builtinScore(sample({ dataSource }))).toThrow(`"${dataSource}" is scored by running the model's code`);
+  });
+});
+
+describe("a scorer by its name", () => {
+  const byName = scorerNames.filter((name) => name !== "code");
+  test.each(byName)("%s scores any data source", async (name) => {
+    const scoreOf = async (truth: string) => {
+      const groundTruth = name === "search_qa" ? { target: [truth] } : truth;
+      const value = await builtinScore(sample({ dataSource: "weather", groundTruth }), { name });
+      return typeof value === "object" && "score" in value ? Number(value.score) : Number(value);
+    };
+    expect(await scoreOf("12")).toBeGreaterThan(0);
+    expect(await scoreOf("13")).toBeLessThan(await scoreOf("12"));
+  });
+
+  test("code is scored by the scorer that the caller gives", () => {
+    const input = sample({ dataSource: "weather" });
+    expect(builtinScore(input, { name: "code", code: ({ responseLength }) => responseLength })).toBe(20);
+  });
+
+  test("that does not exist is named, with the nearest one", () => {
+    expect(() => builtinScore(sample({}), { name: "math_verfy" })).toThrow(/Did you mean "math_verify"\?/);
+  });
+});
+
+describe("a scorer that a reward function imports", () => {
+  test("needs a response and a ground truth only", () => {
+    expect(scorers.gsm8k({ response: "#### 1,200", groundTruth: 1200 })).toBe(1);
+    expect(scorers.math({ response: "\\boxed{\\frac12}", groundTruth: "\\frac{1}{2}" })).toBe(1);
+    expect(scorers.mathVerify({ response: "The answer is $0.5$", groundTruth: "\\frac{1}{2}" })).toBe(1);
+    expect(scorers.mathDapo({ response: "Answer: 7", groundTruth: "8" })).toEqual({ score: -1, acc: false, pred: "7" });
+    expect(() => scorers.math({ response: "", groundTruth: null })).toThrow("the scorer needs the answer");
+  });
+
+  test("mathBatch scores a list as math scores each", () => {
+    const inputs = ["1", "2", "3"].map((groundTruth) => ({ response: "\\boxed{2}", groundTruth }));
+    expect(scorers.mathBatch(inputs)).toEqual(inputs.map(scorers.math));
+    expect(scorers.mathBatch(inputs)).toEqual([0, 1, 0]);
   });
 });
 

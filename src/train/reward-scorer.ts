@@ -22,15 +22,23 @@ export async function scoreRows(model: Model, rows: readonly Int32Array[], optio
   return outputs.map(({ scores }) => scores!.at(-1)!);
 }
 
+/** A reward model and its folder; `key` is the config key of its path. */
+type RewardModelFolder = {
+  readonly key: string;
+  readonly path: string;
+  readonly folder: string;
+  readonly seed: number;
+};
+
 /**
  * How a reward model is opened. A language model gets a new score head, as in verl, whose weights `seed` decides; its
  * scores mean nothing yet, so there is a warning.
  */
-export async function rewardModelSpec(path: string, folder: string, seed: number): Promise<ModelSpec> {
+export async function rewardModelSpec({ key, path, folder, seed }: RewardModelFolder): Promise<ModelSpec> {
   const { head } = await readAnyConfig(folder);
   if (head !== "lm") return { folder };
   warn(
-    `\`reward_model.model.path\` is ${path}, a language model: it has no score head. As in verl it gets a new one with ` +
+    `\`${key}\` is ${path}, a language model: it has no score head. As in verl it gets a new one with ` +
       `random weights (\`trainer.seed\` is ${seed}), so ITS SCORES ARE NOISE. Give a reward model ` +
       "(*ForSequenceClassification or *ForTokenClassification with one label); `trainyard reward` trains one.",
   );

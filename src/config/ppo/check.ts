@@ -10,6 +10,7 @@ import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { samplingWeights } from "../../algos/selection/pf-ppo.ts";
 import { UserError } from "../../util/errors.ts";
 import { isNamed } from "../hooks.ts";
+import { isServed, modelParts, type RewardPart, rewardTree } from "./reward-tree.ts";
 import * as settings from "./settings.ts";
 import type { PpoConfig, PpoValues } from "./tree.ts";
 
@@ -79,16 +80,16 @@ function checkBatches({ data, actor_rollout_ref: { actor }, critic, algorithm }:
 function checkPasses(config: PpoConfig): void {
   const { rollout } = config.actor_rollout_ref;
   const longest = rollout.prompt_length + rollout.response_length;
-  const used = {
-    actor: true,
-    old_log_prob: true,
-    ref: settings.needsReference(config),
-    critic: config.critic.enable,
-    values: config.critic.enable,
-    reward_model: config.reward_model.enable,
-  } satisfies Record<settings.Pass, boolean>;
-  for (const [pass, { isDynamic, maxTokens, key }] of Object.entries(settings.passSettings(config))) {
-    if (!used[pass as settings.Pass] || !isDynamic || maxTokens >= longest) continue; // a record's own keys
+  const passes = settings.passSettings(config);
+  const used: readonly settings.PassSettings[] = [
+    passes.actor,
+    passes.old_log_prob,
+    ...(settings.needsReference(config) ? [passes.ref] : []),
+    ...(config.critic.enable ? [passes.critic, passes.values] : []),
+    ...modelParts(config).map(settings.rewardPassSettings),
+  ];
+  for (const { isDynamic, maxTokens, key } of used) {
+    if (!isDynamic || maxTokens >= longest) continue;
     throw new UserError(
       `\`${key}\` allows ${maxTokens} tokens per pass, less than one prompt of \`actor_rollout_ref.rollout.prompt_length\`=${rollout.prompt_length} ` +
         `with a response of \`response_length\`=${rollout.response_length}. Set ${key} to at least ${longest}.`,
@@ -165,7 +166,7 @@ function checkSampling({ actor_rollout_ref: { rollout } }: PpoConfig): void {
 }
 
 function checkRewards(config: PpoConfig): void {
-  const { reward_model: model, custom_reward_function: custom, reward_manager: manager } = config;
+  const { custom_reward_function: custom, reward_manager: manager } = config;
   if (custom.path !== null && custom.function !== null) {
     throw new UserError(
       `\`custom_reward_function.path\` is ${custom.path}, and the config file holds a function besides. Keep one of them.`,
@@ -177,26 +178,37 @@ function checkRewards(config: PpoConfig): void {
         "Put a function that takes a list of samples into a file: custom_reward_function.path=….",
     );
   }
-  settings.rewardWay(config);
   settings.managerSettings(config);
-  if (model.enable && model.model.path === null) {
+  for (const part of rewardTree(config).parts) checkPart(part);
+}
+
+/** A reward model has a path, a judge what it is asked. */
+function checkPart(part: RewardPart): void {
+  if (part.use === "function" || part.use === "scorer") return;
+  const { key, use, model } = part;
+  const { judge, service } = model;
+  if (use === "model" && model.model.path === null) {
     throw new UserError(
-      "`reward_model.enable` is true, and `reward_model.model.path` is missing. Set it to a folder or hub id of a reward model.",
+      `A reward model scores (\`reward_model.enable\` or \`reward.sources\`), and \`${key}.model.path\` is missing. ` +
+        "Set it to a folder or hub id of a reward model.",
     );
   }
-  if (settings.isServed(config) && model.model.path === null) {
-    const { url, protocol } = model.service;
+  if (isServed(part) && model.model.path === null) {
     throw new UserError(
-      `\`reward_model.service.url\` is ${url}, and \`reward_model.model.path\` is missing. By the protocol ${protocol} a ` +
+      `\`${key}.service.url\` is ${service.url}, and \`${key}.model.path\` is missing. By the protocol ${service.protocol} a ` +
         "served model gets the conversation in its own chat template: set the path to the folder or hub id of that " +
         "model. Only its tokenizer is read.",
     );
   }
-  const { judge } = model;
-  for (const [key, value] of Object.entries({ model: judge.model, template: judge.template })) {
-    if (judge.url === null || value !== null) continue;
+  if (use === "model") return;
+  if (model[use].url === null)
     throw new UserError(
-      `\`reward_model.judge.url\` is ${judge.url}, and \`reward_model.judge.${key}\` is missing. A judge needs it.`,
+      `\`reward.sources\` has an entry with \`use\`=${use}, and \`${key}.${use}.url\` is missing. Set it.`,
+    );
+  for (const [name, value] of Object.entries({ model: judge.model, template: judge.template })) {
+    if (use !== "judge" || value !== null) continue;
+    throw new UserError(
+      `\`${key}.judge.url\` is ${judge.url}, and \`${key}.judge.${name}\` is missing. A judge needs it.`,
     );
   }
 }

@@ -5,7 +5,7 @@
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { isNamed } from "../hooks.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
-import { isServed } from "./settings.ts";
+import { isServed, type PartOf, type RewardPart, rewardTree } from "./reward-tree.ts";
 import type { PpoConfig } from "./tree.ts";
 
 /** Keys that have no effect while `because` gives a reason; a key that ends in a dot stands for all below it. */
@@ -113,11 +113,27 @@ const others: readonly Unused[] = [
   },
   {
     keys: ["reward_model.model."],
-    because: (config) => (config.reward_model.enable || isServed(config) ? null : "`reward_model.enable` is false"),
+    because: (config) => (usesModel(config, (part) => part.use === "model" || isServed(part)) ? null : noModel(config)),
   },
   {
-    keys: ["reward_model.max_length"],
-    because: ({ reward_model: model }) => (model.enable ? null : "`reward_model.enable` is false"),
+    keys: ["reward_model.enable", "reward_model.max_length"],
+    because: (config) => (usesModel(config, ({ use }) => use === "model") ? null : noModel(config)),
+  },
+  ...(["judge", "service"] as const).map(
+    (way): Unused => ({
+      keys: [`reward_model.${way}.`],
+      because: (config) => {
+        if (config.reward.sources === null || usesModel(config, ({ use }) => use === way)) return null;
+        return noEntry(way);
+      },
+    }),
+  ),
+  {
+    keys: ["custom_reward_function."],
+    because: (config) =>
+      rewardTree(config).parts.some(({ key }) => key === "custom_reward_function") || config.reward.sources === null
+        ? null
+        : noEntry("function"),
   },
   {
     keys: ["reward_model.max_concurrent", "reward_model.max_rpm", "reward_model.max_tpm"],
@@ -174,6 +190,18 @@ const others: readonly Unused[] = [
   },
 ];
 
+type AnyModelPart = PartOf<"model" | "judge" | "service">;
+const isModelled = (part: RewardPart): part is AnyModelPart => part.use !== "function" && part.use !== "scorer";
+
+/** Whether `reward_model` describes a part of the reward that `some` holds for. */
+const usesModel = (config: PpoConfig, some: (part: AnyModelPart) => boolean): boolean =>
+  rewardTree(config).parts.some((part) => isModelled(part) && part.key === "reward_model" && some(part));
+
+const noEntry = (use: string): string => `no entry of \`reward.sources\` has use=${use} without a name`;
+
+const noModel = ({ reward }: PpoConfig): string =>
+  reward.sources === null ? "`reward_model.enable` is false" : noEntry("model");
+
 /** Everything worth saying; `given` holds the keys that were set, by their own names. */
 export function ppoNotices(config: PpoConfig, given: ReadonlySet<string>): string[] {
   return [...unused(config, given), ...remarks(config, given)];
@@ -208,6 +236,18 @@ function ownKeys({ algorithm, actor_rollout_ref: { actor: all } }: PpoConfig): U
   );
 }
 
+/** Reward models and functions that the config names and no data source uses. */
+function unusedNames(config: PpoConfig): string[] {
+  const used = new Set(rewardTree(config).parts.map(({ key }) => key));
+  const { models = {}, functions = {} } = config.reward;
+  const keys = Object.entries({ models, functions }).flatMap(([branch, named]) =>
+    Object.keys(named).map((name) => `reward.${branch}.${name}`),
+  );
+  return keys
+    .filter((key) => !used.has(key))
+    .map((key) => `\`${key}\` has no effect: no entry of \`reward.sources\` names it.`);
+}
+
 function covers(key: string, other: string): boolean {
   return key.endsWith(".") ? other.startsWith(key) : key === other;
 }
@@ -216,7 +256,7 @@ function remarks(config: PpoConfig, given: ReadonlySet<string>): string[] {
   const { actor_rollout_ref: all, algorithm, critic } = config;
   const name = algorithm.adv_estimator;
   const { hasCritic, needs } = findAdvantage(name);
-  const notes: string[] = [];
+  const notes: string[] = unusedNames(config);
   if (needs.includes("groups") && all.rollout.n === 1) {
     notes.push(
       `\`algorithm.adv_estimator\`=${name} compares the responses to one prompt, and \`${rollout}.n\` is 1: each is compared with nothing. Groups of 4 to 16 are usual.`,

@@ -2,9 +2,9 @@
  * The keys of the reward: `reward_model.`, `reward_manager.`, `custom_reward_function.` and, of 0.9's tree, `reward.`.
  *
  * A response is scored by one of: a reward function, a reward model that runs here, a reward service or a judge behind an
- * address, or the built-in scorer of its data source. Departures from verl: no model is named by default; the number of
- * processes follows the machine; `judge`, `service`, `reward.timeout`, `reward.batch_size` and
- * `reward.error_budget` are ours.
+ * address, or the built-in scorer of its data source; with `reward.sources` by several of them. Departures from verl: no
+ * model is named by default; the number of processes follows the machine; `judge`, `service`, `reward.timeout`,
+ * `reward.batch_size`, `reward.error_budget`, `reward.sources`, `reward.models` and `reward.functions` are ours.
  */
 import {
   bool,
@@ -21,6 +21,7 @@ import {
   real,
   text,
 } from "../../util/field.ts";
+import { rewardSources } from "./reward-sources.ts";
 import { rewardFunction, variable } from "./values.ts";
 
 const overlong_buffer_cfg = {
@@ -66,8 +67,8 @@ const service = {
   api_key_env: field(nullable(variable), null, "Environment variable that holds the API key; null for no key."),
 };
 
-export const reward_model = {
-  enable: field(orNull(bool, false), false, "Score responses with the reward model of reward_model.model.path."),
+/** A reward model, a judge or a reward service: `reward_model`, and `reward.models.NAME`. */
+export const rewardModelFields = {
   model: {
     path: field(
       nullable(path),
@@ -81,7 +82,6 @@ export const reward_model = {
     ),
   },
   max_length: field(nullable(int(1)), null, "Longest conversation it reads in tokens; null for its context."),
-  micro_batch_size: field(nullable(int(1)), null, "Older spelling of micro_batch_size_per_gpu."),
   micro_batch_size_per_gpu: field(
     nullable(int(1)),
     null,
@@ -95,6 +95,12 @@ export const reward_model = {
   forward_max_token_len_per_gpu: field(int(1), "${critic.forward_max_token_len_per_gpu}", "Tokens per such pass."),
   judge,
   service,
+};
+
+export const reward_model = {
+  enable: field(orNull(bool, false), false, "Score responses with the reward model of reward_model.model.path."),
+  ...rewardModelFields,
+  micro_batch_size: field(nullable(int(1)), null, "Older spelling of micro_batch_size_per_gpu."),
   reward_manager: field(orNull(name, "naive"), "naive", "Older spelling of reward_manager.name."),
   reward_kwargs: {
     overlong_buffer_cfg,
@@ -128,10 +134,15 @@ export const reward_manager = {
   ),
 };
 
-export const custom_reward_function = {
+/** A reward function in a file: `custom_reward_function`, and `reward.functions.NAME`. */
+export const rewardFunctionFields = {
   path: field(nullable(path), null, "TypeScript, JavaScript or Python file with a reward function; null for built-in."),
   name: field(orNull(name, "compute_score"), "compute_score", "The function in that file."),
   reward_kwargs: field(dict, {}, "Further arguments for it."),
+};
+
+export const custom_reward_function = {
+  ...rewardFunctionFields,
   function: field(
     rewardFunction,
     null,
@@ -147,4 +158,9 @@ export const reward = {
     "Samples in one call of the function with the manager batch; null for all samples of a step.",
   ),
   error_budget: field(number(0, 1), 0.01, "Share of the scores that may go wrong before the run stops."),
+  sources: field(
+    rewardSources,
+    null,
+    "What scores each data source, `*` for all others: entries with use (function, scorer, model, judge or service), name and weight; null for one of them for all.",
+  ),
 };

@@ -7,6 +7,7 @@ import { hasInterpolation as isOpen } from "../interpolate.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
 import { resolve } from "../resolve.ts";
 import { allKeys, find } from "../schema.ts";
+import { rewardTree } from "./reward-tree.ts";
 import { type PpoConfig, ppoSchema } from "./schema.ts";
 import * as settings from "./settings.ts";
 
@@ -84,7 +85,7 @@ describe("verl's recipes are taken as they are, or refused by name", () => {
     expect(config.trainer.logger).toEqual(["console", "wandb"]);
     expect(settings.microBatching(config, "actor")).toEqual({ maxTokens: 24000 });
     expect(settings.microBatching(config, "values")).toEqual({ maxTokens: 98304 });
-    expect(settings.rewardWay(config)).toEqual({ kind: "model" });
+    expect(rewardTree(config).parts).toMatchObject([{ use: "model", key: "reward_model" }]);
   });
 });
 

@@ -22,6 +22,7 @@ import { checkPpo, hasCritic, oneSize } from "./check.ts";
 import { ppoInert } from "./inert.ts";
 import { ppoNotices } from "./notices.ts";
 import { ppoRefused } from "./refused.ts";
+import { rewardFunctionFields, rewardModelFields } from "./reward.ts";
 import { type PpoConfig, type PpoValues, ppoFields } from "./tree.ts";
 import { ppoAliases, ppoGroups } from "./verl.ts";
 
@@ -46,6 +47,18 @@ export const ppoSchema: Schema<typeof ppoFields, PpoConfig> = {
       branch: "actor_rollout_ref.actor.policy_loss.own",
       doc: "Keys of policy losses that it registers: `registerPolicyLoss`.",
       fields: ownPolicyLossFields,
+    },
+  ],
+  named: [
+    {
+      branch: "reward.models",
+      doc: "Further reward models, judges and services, which `reward.sources` names: the keys of `reward_model` for models, judges and services.",
+      fields: rewardModelFields,
+    },
+    {
+      branch: "reward.functions",
+      doc: "Further reward functions, which `reward.sources` names: path, name and reward_kwargs, as in `custom_reward_function`.",
+      fields: rewardFunctionFields,
     },
   ],
   configs: { ppo_trainer: {}, ppo_megatron_trainer: {}, ppo_veomni_trainer: {}, ppo_torchtitan_trainer: {} },

@@ -5,6 +5,7 @@ import { defineConfig } from "../define-config.ts";
 import { entriesOf } from "../entries.ts";
 import { type Entry, parseOverride } from "../overrides.ts";
 import { resolve } from "../resolve.ts";
+import { rewardTree } from "./reward-tree.ts";
 import { type PpoConfig, ppoSchema } from "./schema.ts";
 import * as settings from "./settings.ts";
 import { FunctionInFile } from "./values.ts";
@@ -183,8 +184,8 @@ describe("a reward function may stand in a TypeScript config", () => {
   const entries = entriesOf({ ...input }, () => "in trainyard.config.ts");
 
   test("it comes through, to be called", async () => {
-    const way = settings.rewardWay(resolved(entries).config);
-    const scorer = way.kind === "function" && way.scorer.kind === "function" ? way.scorer : null;
+    const [part] = rewardTree(resolved(entries).config).parts;
+    const scorer = part?.use === "function" && part.scorer.kind === "function" ? part.scorer : null;
     const sample = { dataSource: "", prompt: "", groundTruth: "4", extraInfo: {}, responseLength: 1 };
     expect(await scorer?.run({ ...sample, response: " 4" })).toBe(1);
     expect(await scorer?.run({ ...sample, response: "5" })).toBe(0);
@@ -194,7 +195,8 @@ describe("a reward function may stand in a TypeScript config", () => {
     for (const path of ["custom_reward_function", "reward.custom_reward_function"]) {
       const entry: Entry = { path, value: new FunctionInFile("/a/run.ts"), op: "set", where: "" };
       const { config } = resolved([parseOverride(model), entry]);
-      expect(settings.rewardWay(config)).toEqual({ kind: "function", scorer: { kind: "config", path: "/a/run.ts" } });
+      const scorer = { kind: "config", path: "/a/run.ts" };
+      expect(rewardTree(config).parts).toEqual([{ use: "function", key: "custom_reward_function", scorer }]);
       expect(JSON.parse(JSON.stringify(config)).custom_reward_function.function.path).toBe("/a/run.ts");
     }
   });

@@ -19,10 +19,9 @@ import { pfPpo } from "../../algos/selection/pf-ppo.ts";
 import { allRows, type RowSelection } from "../../algos/selection/row-selection.ts";
 import type { MicroBatching } from "../../engine/contract.ts";
 import { type ManagerRule, managerRule } from "../../rewards/placement.ts";
-import type { Scorer } from "../../rewards/rewards.ts";
 import type { Sampling } from "../../rollout/request.ts";
-import { UserError } from "../../util/errors.ts";
 import { valuesOf } from "../../util/field.ts";
+import type { PartOf } from "./reward-tree.ts";
 import type { PpoConfig } from "./tree.ts";
 
 /** The actor's loss: keys of the actor, with those that its policy loss brings along. */
@@ -103,7 +102,7 @@ export function samplingSettings({ actor_rollout_ref: { rollout } }: PpoConfig, 
 }
 
 /** Which passes over responses there are. */
-export type Pass = "actor" | "old_log_prob" | "ref" | "critic" | "values" | "reward_model";
+export type Pass = "actor" | "old_log_prob" | "ref" | "critic" | "values";
 
 /** The keys of a pass, and how it is cut. */
 export type PassSettings = {
@@ -116,7 +115,7 @@ export type PassSettings = {
 
 /** The settings of each kind of pass. */
 export function passSettings(config: PpoConfig): Readonly<Record<Pass, PassSettings>> {
-  const { actor_rollout_ref: all, critic, reward_model: model } = config;
+  const { actor_rollout_ref: all, critic } = config;
   const logProbs = (part: "rollout" | "ref", parallel: number): PassSettings => ({
     isDynamic: all[part].log_prob_use_dynamic_bsz,
     rows: all[part].log_prob_micro_batch_size_per_gpu,
@@ -145,18 +144,23 @@ export function passSettings(config: PpoConfig): Readonly<Record<Pass, PassSetti
       maxTokens: critic.forward_max_token_len_per_gpu * critic.ulysses_sequence_parallel_size,
       key: "critic.forward_max_token_len_per_gpu",
     },
-    reward_model: {
-      isDynamic: model.use_dynamic_bsz,
-      rows: model.micro_batch_size_per_gpu,
-      maxTokens: model.forward_max_token_len_per_gpu,
-      key: "reward_model.forward_max_token_len_per_gpu",
-    },
+  };
+}
+
+/** The settings of the pass of a reward model. */
+export function rewardPassSettings({ key, model }: PartOf<"model">): PassSettings {
+  return {
+    isDynamic: model.use_dynamic_bsz,
+    rows: model.micro_batch_size_per_gpu,
+    maxTokens: model.forward_max_token_len_per_gpu,
+    key: `${key}.forward_max_token_len_per_gpu`,
   };
 }
 
 /** How the engine cuts a pass: by rows where their number is fixed, else by tokens, with room for the longest response. */
-export function microBatching(config: PpoConfig, pass: Pass): MicroBatching {
-  const { isDynamic, rows, maxTokens } = passSettings(config)[pass];
+export function microBatching(config: PpoConfig, pass: Pass | PartOf<"model">): MicroBatching {
+  const settings = typeof pass === "string" ? passSettings(config)[pass] : rewardPassSettings(pass);
+  const { isDynamic, rows, maxTokens } = settings;
   const { prompt_length: prompt, response_length: response } = config.actor_rollout_ref.rollout;
   return isDynamic || rows === null ? { maxTokens: Math.max(maxTokens, prompt + response) } : { rows };
 }
@@ -164,42 +168,4 @@ export function microBatching(config: PpoConfig, pass: Pass): MicroBatching {
 /** What `reward_manager.name` makes of scores. */
 export function managerSettings({ reward_manager: manager, reward_model: model }: PpoConfig): ManagerRule {
   return managerRule(manager.name, model.reward_kwargs);
-}
-
-/** Whether a server runs the reward model: it is sent the conversation in the model's own chat template. */
-export function isServed({ reward_model: { service } }: PpoConfig): boolean {
-  return service.url !== null && service.protocol !== "json";
-}
-
-/** What scores a response. */
-export type RewardWay =
-  | { readonly kind: "function"; readonly scorer: Scorer }
-  | { readonly kind: "model" | "judge" | "service" }
-  /** The built-in scorer of the row's data source. */
-  | { readonly kind: "builtin" };
-
-/** Which of the ways to score is configured; a `UserError` when there are two. */
-export function rewardWay(config: PpoConfig): RewardWay {
-  const { custom_reward_function: custom, reward_model: model, reward_manager: manager } = config;
-  const isBatch = manager.name === "batch";
-  const file: Scorer | null =
-    custom.path === null
-      ? custom.function
-      : { kind: "file", path: custom.path, name: custom.name, kwargs: custom.reward_kwargs, isBatch };
-  const ways: readonly (readonly [key: string, way: RewardWay | null])[] = [
-    ["custom_reward_function", file === null ? null : { kind: "function", scorer: file }],
-    ["reward_model.enable", model.enable ? { kind: "model" } : null],
-    ["reward_model.judge.url", model.judge.url === null ? null : { kind: "judge" }],
-    ["reward_model.service.url", model.service.url === null ? null : { kind: "service" }],
-  ];
-  const set = ways.flatMap(([key, way]) => (way === null ? [] : [{ key, way }]));
-  if (set.length > 1) {
-    const listed = set.map(({ key }) => `\`${key}\``).join(" and ");
-    const isGenerative = set.some(({ way }) => way.kind === "model") && set.some(({ way }) => way.kind === "function");
-    const hint = isGenerative
-      ? " A function that asks a model, as verl's generative reward models do, calls the address of a server: leave reward_model.enable out."
-      : "";
-    throw new UserError(`${listed} both choose what scores a response. Keep one of them.${hint}`);
-  }
-  return set[0]?.way ?? { kind: "builtin" };
 }

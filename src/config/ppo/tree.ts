@@ -7,7 +7,14 @@ import { actor, model, ref } from "./actor.ts";
 import { algorithm } from "./algorithm.ts";
 import { critic } from "./critic.ts";
 import { data } from "./data.ts";
-import { custom_reward_function, reward, reward_manager, reward_model } from "./reward.ts";
+import {
+  custom_reward_function,
+  reward,
+  reward_manager,
+  reward_model,
+  type rewardFunctionFields,
+  type rewardModelFields,
+} from "./reward.ts";
 import { rollout } from "./rollout.ts";
 import { trainer } from "./trainer.ts";
 
@@ -31,8 +38,19 @@ type OwnBranches<Own> = {
   readonly actor_rollout_ref: { readonly actor: { readonly policy_loss: { readonly own?: Own } } };
 };
 
+/** What `reward_model` and `reward.models.NAME` hold. */
+export type RewardModelValues = Resolved<typeof rewardModelFields>;
+
+/** What the config names itself: reward models and reward functions. */
+type NamedBranches = {
+  readonly reward: {
+    readonly models?: Readonly<Record<string, RewardModelValues>>;
+    readonly functions?: Readonly<Record<string, Resolved<typeof rewardFunctionFields>>>;
+  };
+};
+
 /** Every key with its value, before the rules between keys. */
-export type PpoValues = Resolved<typeof ppoFields> & OwnBranches<OwnValues>;
+export type PpoValues = Resolved<typeof ppoFields> & OwnBranches<OwnValues> & NamedBranches;
 
 /**
  * The resolved config of a reinforcement-learning run. Beyond the values themselves: `critic.enable` is decided, older
@@ -43,10 +61,17 @@ export type PpoConfig = Omit<PpoValues, "critic"> & {
   readonly critic: Omit<PpoValues["critic"], "enable"> & { readonly enable: boolean };
 } & Further<typeof rayPpo>;
 
-type Parts = Input<typeof ppoFields> & Input<typeof rayPpo> & OwnInput;
+type Parts = Input<typeof ppoFields> & Input<typeof rayPpo> & OwnInput & NamedInput;
 type OwnInput = {
   readonly algorithm?: { readonly own?: OwnValues };
   readonly actor_rollout_ref?: { readonly actor?: { readonly policy_loss?: { readonly own?: OwnValues } } };
+};
+
+type NamedInput = {
+  readonly reward?: {
+    readonly models?: Readonly<Record<string, Input<typeof rewardModelFields>>>;
+    readonly functions?: Readonly<Record<string, Input<typeof rewardFunctionFields>>>;
+  };
 };
 
 /** What a config file may hold for such a run; a reward function and the hooks of the data may be there themselves. */

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { charConfig } from "../../../test/rl-yard.ts";
 import { parseOverride } from "../../config/overrides.ts";
+import { modelParts } from "../../config/ppo/reward-tree.ts";
 import { ppoSchema } from "../../config/ppo/schema.ts";
 import { resolve } from "../../config/resolve.ts";
 import { parseConfig } from "../../models/config.ts";
@@ -24,7 +25,8 @@ function planOf(...overrides: readonly string[]) {
   ];
   const { config } = resolve(ppoSchema, [keys.map(parseOverride)], { home: "/", env: {} });
   const critic = config.critic.enable ? model : null;
-  return rlPlan(config, { actor: model, critic, rewardModel: model }, [prompts, prompts]);
+  const rewardModels = modelParts(config).map((part) => ({ part, config: model }));
+  return rlPlan(config, { actor: model, critic, rewardModels }, [prompts, prompts]);
 }
 
 const rolesOf = (...overrides: readonly string[]) => planOf(...overrides).roles.map(({ name }) => name);
@@ -44,6 +46,16 @@ test.each([
     ["reward_model.enable=true", "reward_model.model.path=r"],
     ["actor", "reward model"],
     ["gen", "check", "update_actor"],
+  ],
+  [
+    "several reward models",
+    [
+      "reward_model.model.path=r",
+      "reward.models.kind.model.path=k",
+      "reward.sources={a:[{use:model},{use:model,name:kind}],'*':[{use:scorer,name:math}]}",
+    ],
+    ["actor", "reward model", "reward model kind"],
+    ["gen", "gen", "check", "update_actor"],
   ],
   ["a cut distribution", ["actor_rollout_ref.rollout.top_p=0.9"], ["actor"], ["old_log_prob", "update_actor"]],
 ])("%s: the roles and passes", (_, overrides, roles, timers) => {

@@ -5,8 +5,9 @@
  * The length of responses is unknown before a run, so they are taken to be as long as the config allows.
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
+import type { PartOf } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { microBatching, needsReference, rewardWay } from "../../config/ppo/settings.ts";
+import { microBatching, needsReference } from "../../config/ppo/settings.ts";
 import type { RewardConfig } from "../../config/reward/schema.ts";
 import type { SftConfig } from "../../config/sft/schema.ts";
 import type { TokenRow } from "../../engine/contract.ts";
@@ -20,7 +21,7 @@ import type { Pass, Role, Sampling, StepPlan } from "./estimate.ts";
 export type RlModels = {
   readonly actor: ModelConfig;
   readonly critic: ModelConfig | null;
-  readonly rewardModel: ModelConfig | null;
+  readonly rewardModels: readonly { readonly part: PartOf<"model">; readonly config: ModelConfig }[];
 };
 
 /** A step of `trainyard ppo`; `batches` are the prompts of a few steps. */
@@ -48,7 +49,6 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
     return { timer: `update_${role}`, role, kind: "train", batches: parts, times, micro: microBatching(config, role) };
   };
   const hasReference = needsReference(config);
-  const isScored = models.rewardModel !== null && rewardWay(config).kind === "model";
   const isActor = (rollout.base_url ?? []).length === 0;
   const isTrusted = isSamplerTrusted(config, { isActor });
   const checked = steps.map((step) => step.slice(0, CHECKED));
@@ -56,12 +56,14 @@ export function rlPlan(config: PpoConfig, models: RlModels, batches: readonly (r
     { name: "actor", config: models.actor, isTrained: true },
     hasReference ? { name: "reference", config: models.actor, isTrained: false } : null,
     models.critic && { name: "critic", config: withHead(models.critic, "value"), isTrained: true },
-    isScored && models.rewardModel
-      ? { name: "reward model", config: scoring(models.rewardModel), isTrained: false }
-      : null,
+    ...models.rewardModels.map(({ part, config: model }) => ({
+      name: roleName(part),
+      config: scoring(model),
+      isTrained: false,
+    })),
   ];
   const passes: (Pass | null)[] = [
-    isScored ? forward("gen", "reward model", "reward_model") : null,
+    ...models.rewardModels.map(({ part }) => forward("gen", roleName(part), part)),
     isTrusted ? forward("check", "actor", "old_log_prob", checked) : forward("old_log_prob", "actor", "old_log_prob"),
     hasReference ? forward("ref", "reference", "ref") : null,
     models.critic && forward("values", "critic", "values"),
@@ -98,6 +100,9 @@ export function sftPlan({ data }: SftConfig, model: ModelConfig, batches: readon
     sampling: [],
   };
 }
+
+/** `reward model`, or with its name where the config gives it one. */
+const roleName = ({ key }: PartOf<"model">): string => ["reward model", ...key.split(".").slice(2)].join(" ");
 
 /** A language model gets a score head. */
 const scoring = (config: ModelConfig): ModelConfig => (config.head === "lm" ? withHead(config, "score") : config);

@@ -2,11 +2,12 @@
 import { createHash } from "node:crypto";
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { isNamed } from "../../config/hooks.ts";
+import { checkDataSource, rewardTree } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { actorSettings } from "../../config/ppo/settings.ts";
 import type { DatasetRequest } from "../../data/hooks.ts";
 import { encodeRlRows, type Filtered, loadRlRows, type RlRow } from "../../data/rl-rows.ts";
-import type { Row } from "../../data/row.ts";
+import { placeOf, type Row } from "../../data/row.ts";
 import { checkSampling } from "../../engine/device-sampling.ts";
 import { readConfig } from "../../models/config.ts";
 import { loadTokenizer, type Tokenizer } from "../../text/tokenizer.ts";
@@ -56,6 +57,7 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   const validation = await load({ split: "val", maxSamples: data.val_max_samples, shuffle: data.validation_shuffle });
   checkCounts(config, train, validation);
   checkBest(trainer, validation.length);
+  checkSources(config, [...train, ...validation]);
   return { train, validation, fingerprint: fingerprintOf(train), tokenizer, folder, hooks };
 }
 
@@ -78,6 +80,22 @@ function checkCounts({ data, trainer }: PpoConfig, train: readonly Prompt[], val
   }
   if (trainer.val_only && validation.length === 0)
     throw new UserError("`trainer.val_only` is true, and the dataset of `data.custom_cls` gives no row for `val`.");
+}
+
+/** Every data source must have something that scores it. */
+function checkSources(config: PpoConfig, prompts: readonly Prompt[]): void {
+  const tree = rewardTree(config);
+  const seen = new Set<string>();
+  for (const { row } of prompts) {
+    if (seen.has(row.dataSource)) continue;
+    seen.add(row.dataSource);
+    try {
+      checkDataSource(tree, row.dataSource);
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error;
+      throw new UserError(`${placeOf(row.source)}: ${error.message}`, { cause: error });
+    }
+  }
 }
 
 /** Where the actor itself samples, its device must be able to. */

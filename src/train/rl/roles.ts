@@ -1,6 +1,6 @@
 /**
  * The models of a run, each in a role: which roles a config asks for, which folder and head each model has, and which are
- * trained. A new role is one row of the table.
+ * trained. A new role is one row of the table. Reward models are as many as the config names.
  *
  * Trained roles are saved in checkpoints and restored from there (`role-checkpoint.ts`); the others are opened from their
  * own folder. The reference is the model that training began with.
@@ -8,8 +8,9 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { CheckpointSettings } from "../../config/ppo/checkpoint.ts";
+import { modelParts, type PartOf } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
-import { needsReference, rewardWay } from "../../config/ppo/settings.ts";
+import { needsReference } from "../../config/ppo/settings.ts";
 import { roleSharding } from "../../config/ray/ray.ts";
 import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
 import { readAnyConfig } from "../../models/config.ts";
@@ -17,17 +18,20 @@ import type { SamplerLimits } from "../../rollout/request.ts";
 import type { Checkpoint } from "../../run/checkpoint.ts";
 import { roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
-import { UserError } from "../../util/errors.ts";
+import { invariant, UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
 import { fetchModel } from "../fetch-model.ts";
 import { rewardModelSpec } from "../reward-scorer.ts";
 import type { Prompts } from "./prompts.ts";
 import { openSaved, saveCalls } from "./role-checkpoint.ts";
 
-export type RoleName = "actor" | "reference" | "critic" | "rewardModel";
+export type RoleName = "actor" | "reference" | "critic";
 
 /** The models of a run; a role that the config does not ask for is absent. */
-export type Roles = { readonly actor: Model } & { readonly [Name in Exclude<RoleName, "actor">]?: Model };
+export type Roles = { readonly actor: Model } & { readonly [Name in Exclude<RoleName, "actor">]?: Model } & {
+  /** By their config keys: `reward_model`, `reward.models.NAME`. */
+  readonly rewardModels: ReadonlyMap<string, Model>;
+};
 
 type RoleRow = {
   /** Its folder in a checkpoint; null for a role that is not trained. */
@@ -74,18 +78,18 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
       };
     },
   },
-  rewardModel: {
-    savedAs: null,
-    checkpoint: () => null,
-    isNeeded: (config) => rewardWay(config).kind === "model",
-    async spec({ reward_model: { model }, trainer }, _, context) {
-      if (model.path === null) {
-        throw new UserError("`reward_model.enable` is true, and `reward_model.model.path` names no model. Set it.");
-      }
-      return rewardModelSpec(model.path, await fetchModel(model.path, context), trainer.seed);
-    },
-  },
 };
+
+/** How a reward model is opened. */
+async function rewardSpec(
+  { trainer }: PpoConfig,
+  { key, model: { model } }: PartOf<"model">,
+  context: TrainContext,
+): Promise<ModelSpec> {
+  invariant(model.path !== null, "a reward model has a path");
+  const folder = await fetchModel(model.path, context);
+  return await rewardModelSpec({ key: `${key}.model.path`, path: model.path, folder, seed: trainer.seed });
+}
 
 /** What sampling from the actor may use. */
 export function samplerLimits({ actor_rollout_ref: { rollout } }: PpoConfig): SamplerLimits {
@@ -101,14 +105,19 @@ export function samplerLimits({ actor_rollout_ref: { rollout } }: PpoConfig): Sa
 const roleNames = Object.keys(roleTable) as RoleName[];
 
 /** How the models of a run begin; a role that the config does not ask for is absent. */
-export type RoleSpecs = { readonly [Name in RoleName]?: ModelSpec };
+export type RoleSpecs = { readonly [Name in RoleName]?: ModelSpec } & {
+  /** By their config keys. */
+  readonly rewardModels: ReadonlyMap<string, ModelSpec>;
+};
 
 /** Find the models of the roles that the config asks for. */
 export async function roleSpecs(config: PpoConfig, prompts: Prompts, context: TrainContext): Promise<RoleSpecs> {
   const specs: Partial<Record<RoleName, ModelSpec>> = {};
   for (const name of roleNames)
     if (roleTable[name].isNeeded(config)) specs[name] = await roleTable[name].spec(config, prompts, context);
-  return specs;
+  const rewardModels = new Map<string, ModelSpec>();
+  for (const part of modelParts(config)) rewardModels.set(part.key, await rewardSpec(config, part, context));
+  return { ...specs, rewardModels };
 }
 
 /** Open the roles of a run, as they were at a checkpoint or new. */
@@ -132,7 +141,9 @@ export async function openRoles(
     const spec = specs[name];
     if (spec !== undefined) roles[name] = await open(name, spec);
   }
-  return { ...roles, actor: roles.actor! }; // every config asks for the actor
+  const rewardModels = new Map<string, Model>();
+  for (const [key, spec] of specs.rewardModels) rewardModels.set(key, await engine.open(spec));
+  return { ...roles, actor: roles.actor!, rewardModels }; // every config asks for the actor
 }
 
 /** Write what the config asks for of the trained roles into a checkpoint; in the background, as they are now. */

@@ -39,7 +39,7 @@ export async function openRolloutClient(
 ): Promise<RolloutClient> {
   const weights = rolloutWeightsPath(dir);
   const servers = await openServers(config, { engine, tokenizer, folder: weights }, context);
-  const scoring = await openScoring({ config, tokenizer, rewardModel: roles.rewardModel }, context);
+  const scoring = await openScoring({ config, tokenizer, rewardModels: roles.rewardModels, context });
   return {
     config,
     tokenizer,

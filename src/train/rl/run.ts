@@ -4,6 +4,8 @@
  * What differs between algorithms is a value looked up by name: the advantage estimator, the policy loss, the KL estimate,
  * the correction. A step is in `step.ts`, the order of steps in a driver (`in-turns.ts`).
  */
+
+import { rewardTree } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
@@ -28,7 +30,7 @@ import { validate } from "./validate.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
-  rewardApiKey(config, context.env); // a key that is missing is found before a model is opened
+  for (const part of rewardTree(config).parts) rewardApiKey(part, context.env); // a missing key is found before a model is opened
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
   const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
@@ -73,8 +75,9 @@ async function open(
 ): Promise<Opened> {
   const kept = stateAt(start, config, rows, prompts.fingerprint);
   const specs = await roleSpecs(config, prompts, context);
-  const { rewardModel, ...others } = specs;
-  const models = await checkModels(start, { ...others, ...(rewardModel && { "reward model": rewardModel }) });
+  const { rewardModels, ...others } = specs;
+  const scorers = [...rewardModels].map(([key, spec]) => [`reward model (\`${key}\`)`, spec] as const);
+  const models = await checkModels(start, { ...others, ...Object.fromEntries(scorers) });
   const state = { ...kept, models };
   const roles = await openRoles(config, specs, { engine, start });
   const { tokenizer } = prompts;

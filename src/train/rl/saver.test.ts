@@ -33,7 +33,7 @@ function setUp(...keys: readonly string[]) {
       events.push(`checkpoint ${step} of ${JSON.stringify(kept.loader)}`);
     },
   } as unknown as TrainingRun; // all it needs
-  return { saver: openSaver({ config, roles: { actor: model } }, run), events, disk };
+  return { saver: openSaver({ config, roles: { actor: model, rewardModels: new Map() } }, run), events, disk };
 }
 
 const isDone = async (work: Promise<void>) => {
