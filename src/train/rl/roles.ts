@@ -116,7 +116,9 @@ export async function roleSpecs(config: PpoConfig, prompts: Prompts, context: Tr
   for (const name of roleNames)
     if (roleTable[name].isNeeded(config)) specs[name] = await roleTable[name].spec(config, prompts, context);
   const rewardModels = new Map<string, ModelSpec>();
-  for (const part of modelParts(config)) rewardModels.set(part.key, await rewardSpec(config, part, context));
+  // In the order of their keys, so that the order in which the config names them changes nothing.
+  const parts = modelParts(config).toSorted((a, b) => (a.key < b.key ? -1 : 1));
+  for (const part of parts) rewardModels.set(part.key, await rewardSpec(config, part, context));
   return { ...specs, rewardModels };
 }
 
