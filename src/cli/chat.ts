@@ -210,11 +210,13 @@ function help(options: string): string {
 Usage: trainyard chat MODEL [options]
 
   trainyard chat models/tiny
+  trainyard chat checkpoints/project/experiment
   trainyard chat Qwen/Qwen2.5-0.5B-Instruct --system "Answer in one sentence." --temperature 0
   echo "What is the capital of France?" | trainyard chat models/tiny
   trainyard chat --url http://127.0.0.1:8000/v1
 
-MODEL is a Hugging Face folder or hub id; with --url, the name of a model at that server.
+MODEL is a Hugging Face folder or hub id, or a run folder or checkpoint, whose actor is taken (the latest one of a run);
+with --url, the name of a model at that server.
 
 Options
 ${options}

@@ -54,14 +54,15 @@ async function serve(
   settings: Settings,
   { env, signal }: { env: Call["env"]; signal: AbortSignal },
 ): Promise<void> {
-  const [{ fetchModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }] = await Promise.all([
+  const [{ fetchModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }, { findActor }] = await Promise.all([
     import("../train/fetch-model.ts"),
     import("../engine/embedded/engine.ts"),
     import("../text/tokenizer.ts"),
     import("../serve/server.ts"),
+    import("../run/find-model.ts"),
   ]);
   const options = await optionsOf(name, settings, env);
-  const folder = await fetchModel(name, { env, signal });
+  const folder = await fetchModel(await findActor(name), { env, signal });
   const tokenizer = await loadTokenizer(folder);
   const engine = new EmbeddedEngine({ device: settings.device, threads: settings.threads });
   try {
@@ -156,9 +157,10 @@ Usage: trainyard serve MODEL [options]
 
   trainyard serve models/tiny
   trainyard serve Qwen/Qwen2.5-0.5B-Instruct --port 8080 --api-key "$KEY"
-  trainyard serve checkpoints/run/global_step_100/actor --served-model-name step-100 --max-model-len 4096
+  trainyard serve checkpoints/project/experiment --served-model-name step-100 --max-model-len 4096
 
-MODEL is a Hugging Face folder or a name on the hub. Endpoints: /v1/models, /v1/completions, /v1/chat/completions,
+MODEL is a Hugging Face folder, a name on the hub, or a run folder or checkpoint, whose actor is served (the latest one
+of a run). Endpoints: /v1/models, /v1/completions, /v1/chat/completions,
 /tokenize, /detokenize, /reload_weights, /health, /version, /metrics (docs/serving.md).
 
 Options
