@@ -10,6 +10,7 @@ import type { SamplerLimits } from "../rollout/request.ts";
 import type { ServerOptions } from "../serve/server.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
+import { apiKeyOf } from "./api-key.ts";
 import { flagVerb } from "./flag-verb.ts";
 import type { FlagValues } from "./flags.ts";
 import { untilSignal } from "./interrupt.ts";
@@ -18,7 +19,11 @@ import type { Call } from "./verb.ts";
 const flags = {
   host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
   port: { kind: "count", least: 0, most: 65535, fallback: 8000, doc: "port to listen on; 0 for any that is free" },
-  "api-key": { kind: "text", value: "KEY", doc: "key that clients must send (or the variable TRAINYARD_API_KEY)" },
+  "api-key": {
+    kind: "text",
+    value: "KEY",
+    doc: "key that clients must send (or the variable TRAINYARD_API_KEY, or else OPENAI_API_KEY)",
+  },
   "served-model-name": { kind: "text", value: "NAME", doc: "name of the model for clients (the folder's name)" },
   "max-model-len": { kind: "count", least: 2, doc: "tokens of prompt and answer together (the model's context)" },
   "max-num-seqs": { kind: "count", least: 1, doc: "sequences decoded together" },
@@ -109,7 +114,7 @@ async function optionsOf(name: string, settings: Settings, env: Call["env"]): Pr
   return {
     host: settings.host ?? "127.0.0.1",
     port: settings.port,
-    apiKey: settings["api-key"] ?? (env.TRAINYARD_API_KEY || null),
+    apiKey: settings["api-key"] ?? apiKeyOf(env) ?? null,
     names: [settings["served-model-name"] ?? basename(name.replace(/[\\/]+$/, "")), name],
     root: name,
     chatTemplate: settings["chat-template"] === undefined ? null : await readTemplate(settings["chat-template"]),
