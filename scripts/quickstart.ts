@@ -51,8 +51,8 @@ async function read(args: readonly string[]): Promise<PpoConfig | null> {
   try {
     const parsed = parseArguments(args);
     if (parsed.isHelp || parsed.isDryRun) return null;
-    const { entries } = await loadConfig({ ...parsed, folder: process.cwd() }, ppoSchema);
-    return resolve(ppoSchema, [entries, parsed.overrides], { home: homedir(), env: process.env }).config;
+    const { entries, file: read } = await loadConfig({ ...parsed, folder: process.cwd() }, ppoSchema);
+    return resolve(ppoSchema, [entries, parsed.overrides], { file: read, home: homedir(), env: process.env }).config;
   } catch {
     return null;
   }

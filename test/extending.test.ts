@@ -50,7 +50,7 @@ export default defineConfig({
   },
   algorithm: { adv_estimator: "grpo" },
   custom_reward_function: ({ response }) => response.split("7").length - 1,
-  trainer: { total_training_steps: 2, default_local_dir: "run", logger: [], threads: 1 },
+  trainer: { total_training_steps: 2, save_freq: -1, default_local_dir: "run", logger: [], threads: 1 },
 });
 `;
   const train = async (loss: string) => {

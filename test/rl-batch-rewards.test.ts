@@ -96,7 +96,7 @@ describe("a call of two groups that fails", () => {
       const without = groups.map(({ episodes }) => episodes.filter(({ score }) => score === null).length);
       expect(without.toSorted()).toEqual(lost);
       const beyond = await ppo(`bad-${does}`, ...failing(does), "reward.error_budget=0");
-      expect(beyond).toMatchObject({ code: 2, said: expect.stringMatching(/error budget/) });
+      expect(beyond).toMatchObject({ code: 2, said: expect.stringMatching(/`reward\.error_budget`/) });
     },
   );
 });

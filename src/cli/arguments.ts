@@ -59,8 +59,7 @@ function readOption(draft: Draft, argument: string, queue: string[]): void {
     throw new UserError(
       `\`${option}\` starts several runs in Hydra. Here one command is one run: call it once per setting.`,
     );
-  } else if (/^--[A-Za-z_]\w*(\.\w+)*$/.test(option))
-    draft.overrides.push(parseOverride(`${option.slice(2)}=${value()}`));
+  } else if (isKey(option)) draft.overrides.push(parseOverride(`${option.slice(2)}=${value()}`));
   else {
     const [close] = nearest(option, optionNames, 1);
     throw new UserError(
@@ -68,6 +67,12 @@ function readOption(draft: Draft, argument: string, queue: string[]): void {
         `The options are ${optionNames.slice(0, 4).join(", ")}; keys are set as key=value or --key value.`,
     );
   }
+}
+
+/** Whether `--a.b` sets a key. One word that is nearly an option is a slip: every key has a dot. */
+function isKey(option: string): boolean {
+  if (!/^--[A-Za-z_]\w*(\.\w+)*$/.test(option)) return false;
+  return option.includes(".") || nearest(option, optionNames, 1).length === 0;
 }
 
 /** Hydra's `--cfg job` prints the config, as `--dry-run` does. */

@@ -10,6 +10,7 @@ import type { TrainContext } from "../train/context.ts";
 import type { Responder } from "../train/generate/responder.ts";
 import { UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
+import { apiKeyOf } from "./api-key.ts";
 import { Conversation, type ConversationOptions, type Screen } from "./conversation.ts";
 import { flagVerb } from "./flag-verb.ts";
 import type { FlagValues } from "./flags.ts";
@@ -30,7 +31,11 @@ const flags = {
   "repetition-penalty": { kind: "number", least: 0.01, fallback: 1, doc: "above 1, repeat less" },
   "max-tokens": { kind: "count", least: 1, fallback: 1024, doc: "longest answer" },
   seed: { kind: "count", least: 0, doc: "the same seed and questions give the same answers" },
-  url: { kind: "text", value: "URL", doc: "an OpenAI-compatible server; OPENAI_API_KEY is its key" },
+  url: {
+    kind: "text",
+    value: "URL",
+    doc: "an OpenAI-compatible server; TRAINYARD_API_KEY or else OPENAI_API_KEY is its key",
+  },
   device: { kind: "choice", of: ["cpu", "webgpu", "cuda"], doc: "device to run on" },
   threads: { kind: "count", least: 0, fallback: 0, doc: "threads of the cpu device; 0 for all cores" },
 } as const;
@@ -121,7 +126,7 @@ async function openResponder(
         setting: "`--url`",
         model,
         modelSetting: "MODEL",
-        apiKey: context.env.OPENAI_API_KEY,
+        apiKey: apiKeyOf(context.env),
         retryMs: 0, // half of an answer may have been shown; the user asks again
       },
       context.signal,
@@ -210,11 +215,13 @@ function help(options: string): string {
 Usage: trainyard chat MODEL [options]
 
   trainyard chat models/tiny
+  trainyard chat checkpoints/project/experiment
   trainyard chat Qwen/Qwen2.5-0.5B-Instruct --system "Answer in one sentence." --temperature 0
   echo "What is the capital of France?" | trainyard chat models/tiny
   trainyard chat --url http://127.0.0.1:8000/v1
 
-MODEL is a Hugging Face folder or hub id; with --url, the name of a model at that server.
+MODEL is a Hugging Face folder or hub id, or a run folder or checkpoint, whose actor is taken (the latest one of a run);
+with --url, the name of a model at that server.
 
 Options
 ${options}

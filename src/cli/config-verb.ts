@@ -6,8 +6,11 @@
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { defaultFile, loadConfig, registerFrom } from "../config/file.ts";
+import { isDict } from "../config/interpolate.ts";
 import { resolve } from "../config/resolve.ts";
+import { formerRunFolder } from "../config/run-name.ts";
 import { fieldsOf, type Schema, withRegistered } from "../config/schema.ts";
+import { configPath } from "../run/names.ts";
 import type { TrainContext } from "../train/context.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import type { Tree } from "../util/field.ts";
@@ -76,6 +79,7 @@ async function runVerb<T extends Tree, Config>(
 
   if (file !== undefined) info(`Config: ${file}`);
   for (const notice of notices) info(notice);
+  if (file !== undefined) pointOutFormer(schema, config);
   if (!parsed.isDryRun) return withInterrupt((signal) => definition.run(config, { signal, env, switches }));
 
   const { stringify } = await import("yaml");
@@ -85,6 +89,23 @@ async function runVerb<T extends Tree, Config>(
     await checkTypes(file);
     await definition.plan?.(config, { signal, env });
   });
+}
+
+/** Say that there is a run where the same command used to keep it, and how to go on with that one. */
+function pointOutFormer<T extends Tree, Config>(schema: Schema<T, Config>, config: Config): void {
+  const former = formerRunFolder(schema);
+  const now = isRunConfig(config) ? config.trainer.default_local_dir : former;
+  if (former === null || now === former || !existsSync(configPath(former)) || existsSync(String(now))) return;
+  info(
+    `This run is in ${now}. ${former} has one from before config files named their runs; to go on with that one, ` +
+      `add trainer.default_local_dir=${former}`,
+  );
+}
+
+type RunConfig = { readonly trainer: { readonly default_local_dir: string } };
+
+function isRunConfig(config: unknown): config is RunConfig {
+  return isDict(config) && isDict(config.trainer) && typeof config.trainer.default_local_dir === "string";
 }
 
 async function read<T extends Tree, Config>(
@@ -98,7 +119,8 @@ async function read<T extends Tree, Config>(
     const { entries, configName, file, note } = await loadConfig({ ...parsed, folder: process.cwd() }, schema);
     used = file;
     if (note !== undefined) info(note);
-    return { ...resolve(schema, [entries, parsed.overrides], { configName, home: homedir(), env }), file };
+    const resolved = resolve(schema, [entries, parsed.overrides], { configName, file, home: homedir(), env });
+    return { ...resolved, file };
   } catch (error) {
     // Before the error, what the compiler says about a config file that holds wrong values.
     const found = error instanceof UserError ? await typeErrorsOf(used) : "";

@@ -4,7 +4,9 @@
  * Each verb that reads rows has its own check (`Verb.rows`); without `--for`, the columns decide which one is used. The
  * exit code is 0 where the verb would take the rows, else 2.
  */
-import { parseOverride } from "../config/overrides.ts";
+import { isConfigFile, loadConfig } from "../config/file.ts";
+import { type Entry, parseOverride } from "../config/overrides.ts";
+import type { AnySchema } from "../config/schema.ts";
 import { readRows } from "../data/files.ts";
 import { UserError } from "../util/errors.ts";
 import { clearStatus, status } from "../util/log.ts";
@@ -19,11 +21,15 @@ export const verb: Pick<Verb, "run"> = {
   run: async (call) => validateVerb(await rowChecksOf(call)).run(call),
 };
 
-type RowChecks = ReadonlyMap<string, RowCheck>;
+type RowChecks = ReadonlyMap<string, RowCheck & { readonly schema: AnySchema | null }>;
 
 /** The verbs that read rows, in the order of the table. */
 async function rowChecksOf({ verbs }: Call): Promise<RowChecks> {
-  return new Map((await loadVerbs(verbs)).flatMap(([name, { rows }]) => (rows === null ? [] : [[name, rows]])));
+  return new Map(
+    (await loadVerbs(verbs)).flatMap(([name, { rows, schema }]) =>
+      rows === null ? [] : [[name, { ...rows, schema }]],
+    ),
+  );
 }
 
 const validateVerb = (checks: RowChecks) =>
@@ -38,7 +44,7 @@ const validateVerb = (checks: RowChecks) =>
         throw new UserError(
           "There is no file to check. Name one before the keys: trainyard data validate FILE key=value.",
         );
-      const overrides = keys.map(parseOverride);
+      const overrides = keys.filter((key) => !isConfigFile(key)).map(parseOverride);
       let isSound = true;
       const code = await withInterrupt(async (signal) => {
         status(`reading ${file}`);
@@ -46,16 +52,24 @@ const validateVerb = (checks: RowChecks) =>
         const hasDataset = overrides.some(({ path: key, value }) => key === "data.custom_cls.path" && value !== null);
         const { rows, columns } = hasDataset ? { rows: [], columns: [] } : await readRows(path);
         clearStatus();
-        const [name, { check }] = chooseCheck(checks, flags.for, { file, columns, hasDataset });
+        const [name, { check, schema }] = chooseCheck(checks, flags.for, { file, columns, hasDataset });
+        const config = await entriesIn(keys.filter(isConfigFile), schema);
         const findings = new Findings();
         const { model = null } = flags;
-        const used = await check({ file, rows, columns, model, overrides, env, signal }, findings);
+        const used = await check({ file, rows, columns, model, config, overrides, env, signal }, findings);
         process.stdout.write(report(findings, { file, verb: name, used }));
         isSound = findings.count("error") === 0;
       });
       return code === 0 && !isSound ? 2 : code;
     },
   });
+
+/** The keys of the config file that was named, if any. */
+async function entriesIn([file, other]: readonly string[], schema: AnySchema | null): Promise<readonly Entry[]> {
+  if (other !== undefined) throw new UserError(`Both ${file} and ${other} are config files. Keep one of them.`);
+  if (file === undefined || schema === null) return [];
+  return (await loadConfig({ file, folder: process.cwd() }, schema)).entries;
+}
 
 type File = {
   readonly file: string;
@@ -65,11 +79,7 @@ type File = {
 };
 
 /** The check that was asked for, or else the first one that the columns fit. */
-function chooseCheck(
-  checks: RowChecks,
-  wanted: string,
-  { file, columns, hasDataset }: File,
-): readonly [string, RowCheck] {
+function chooseCheck(checks: RowChecks, wanted: string, { file, columns, hasDataset }: File) {
   const has = (...names: readonly string[]) => names.every((name) => columns.includes(name));
   const found = [...checks].find(([name, { fits }]) => name === wanted || (wanted === "auto" && fits(has)));
   if (found !== undefined) return found;
@@ -104,14 +114,15 @@ function report(findings: Findings, { file, verb, used }: Checked): string {
 function help(options: string): string {
   return `trainyard data validate: check whether training can use the rows of a file.
 
-Usage: trainyard data validate FILE [--model MODEL] [--for VERB] [key=value …]
+Usage: trainyard data validate FILE [CONFIG] [--model MODEL] [--for VERB] [key=value …]
 
   trainyard data validate ~/data/gsm8k/train.parquet --model Qwen/Qwen2.5-0.5B-Instruct
   trainyard data validate pairs.jsonl --for reward --model models/tiny data.max_length=512
+  trainyard data validate train.jsonl trainyard.config.ts
   trainyard data validate rows.jsonl data.prompt_key=question data.response_key=answer
   trainyard data validate notes.txt --for sft data.custom_cls.path=dataset.ts
 
-The keys are those of the verb (trainyard ppo --help); give the ones you train with. Every row is read as the verb would
+The keys are those of the verb (trainyard ppo --help); give the ones you train with, or the config file that has them. Every row is read as the verb would
 read it, and the messages are those of the verb. It finds columns that are missing or of another type, ground truths
 that no scorer can use, data sources without a scorer, prompts and rows that are too long, what the chat template
 refuses, empty responses and repeated rows. Without a model, lengths and the chat template are not checked. Exit code 0:

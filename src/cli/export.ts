@@ -9,10 +9,10 @@ import { dirname, relative, resolve } from "node:path";
 import { type Head, type ParameterSpec, parameterSpecs, readConfig } from "../models/config.ts";
 import { elementCount, type WriteDtype } from "../models/safetensors.ts";
 import { loadParameters, saveParameters } from "../models/weights.ts";
-import { latestCheckpoint } from "../run/checkpoint.ts";
-import { roleDir, stepOf, type TrainedRole, trainedRoles } from "../run/names.ts";
+import { findModelFolder, isModel, isRole, listFolder } from "../run/find-model.ts";
+import { trainedRoles } from "../run/names.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
-import { codeOf, invariant, UserError, unknownName } from "../util/errors.ts";
+import { invariant, UserError, unknownName } from "../util/errors.ts";
 import { explainWrite, syncDirectory, temporaryName } from "../util/files.ts";
 import { formatBytes, formatCount } from "../util/format.ts";
 import { clearStatus, status } from "../util/log.ts";
@@ -37,7 +37,7 @@ export const verb = flagVerb({
     if (to === undefined) throw new UserError(`The folder to export ${from} to is missing. Add --to DIR.`);
     if (role !== undefined && !isRole(role)) throw unknownName("`--role`", role, trainedRoles);
     return withInterrupt(async (signal) => {
-      const source = await findModel(from, role);
+      const source = await findModelFolder(from, role);
       await checkTarget(source, to, flags.force);
       const dtype = flags.dtype === "bf16" ? "BF16" : "F32";
       const model = await exportModel(source, { to, dtype, signal }).finally(clearStatus);
@@ -46,35 +46,9 @@ export const verb = flagVerb({
   },
 });
 
-/** The model folder that a path means: itself, or a role of a checkpoint; of a run, of its latest checkpoint. */
-async function findModel(path: string, role: TrainedRole | undefined): Promise<string> {
-  const names = await list(path);
-  if (names === null) throw new UserError(`There is no folder ${path}. Name a run folder or one of its checkpoints.`);
-  if (isModel(names)) {
-    if (role === undefined) return path;
-    throw new UserError(`${path} is a model, which has no roles. Leave --role out, or name the checkpoint above it.`);
-  }
-  const checkpoint = stepOf(resolve(path)) === null ? (await latestCheckpoint(path))?.dir : path;
-  const there = checkpoint === undefined ? [] : ((await list(checkpoint)) ?? []).filter(isRole);
-  const chosen = role ?? trainedRoles.find((name) => there.includes(name));
-  if (checkpoint === undefined || chosen === undefined) {
-    throw new UserError(
-      `${path} holds neither a checkpoint (global_step_N) nor a model (config.json and *.safetensors). ` +
-        "Name a run folder that has saved something, or a checkpoint in it.",
-    );
-  }
-  if (there.includes(chosen)) return roleDir(checkpoint, chosen);
-  throw new UserError(`${checkpoint} has no ${chosen}. It holds: ${there.join(", ")}.`);
-}
-
-const isRole = (name: string): name is TrainedRole => trainedRoles.some((role) => role === name);
-
-const isModel = (names: readonly string[]): boolean =>
-  names.includes("config.json") && names.some((name) => name.endsWith(".safetensors"));
-
 /** Refuse a folder whose content would be lost. */
 async function checkTarget(source: string, to: string, isForced: boolean): Promise<void> {
-  const names = await list(to);
+  const names = await listFolder(to);
   const target = names === null ? resolve(to) : await realpath(to);
   const from = await realpath(source);
   if (isWithin(from, target) || isWithin(target, from)) {
@@ -94,17 +68,6 @@ async function checkTarget(source: string, to: string, isForced: boolean): Promi
 }
 
 const isWithin = (path: string, folder: string): boolean => !/^\.\.(?:[\\/]|$)|^[A-Za-z]:/.test(relative(folder, path));
-
-/** The names in a folder; null where there is none. */
-async function list(path: string): Promise<string[] | null> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (codeOf(error) === "ENOENT") return null;
-    if (codeOf(error) === "ENOTDIR") throw new UserError(`${path} is a file. Name a folder.`, { cause: error });
-    throw error;
-  }
-}
 
 type Exported = {
   readonly head: Head;
@@ -180,13 +143,13 @@ async function verify(source: string, written: string, { specs, isRounded, signa
         "written. Nothing was exported; choose another disk.",
     );
   }
-  if (((await list(written)) ?? []).includes("tokenizer.json")) await loadTokenizer(written);
+  if (((await listFolder(written)) ?? []).includes("tokenizer.json")) await loadTokenizer(written);
 }
 
 /** Give the folder its name; an existing model is moved aside until that is done. */
 async function putInPlace(staged: string, to: string): Promise<void> {
   const aside = temporaryName(to);
-  const replaces = (await list(to)) !== null;
+  const replaces = (await listFolder(to)) !== null;
   if (replaces) await rename(to, aside);
   try {
     await rename(staged, to);

@@ -52,7 +52,7 @@ trainyard VERB --help lists the keys of a verb; trainyard --version prints the v
 }
 
 function unknownVerb(name: string, known: readonly string[]): UserError {
-  const [close] = nearest(name, known, 1);
+  const [close] = nearest(name, name.startsWith("-") ? ["--help", "--version"] : known, 1);
   const guess = close === undefined ? "" : ` Did you mean ${close}?`;
   const what = name.startsWith("-") ? "option" : name.includes("=") ? "verb (a verb comes before the keys)" : "verb";
   return new UserError(`\`${name}\` is no ${what} of trainyard.${guess} The verbs are: ${known.join(", ")}.`);

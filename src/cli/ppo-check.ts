@@ -66,9 +66,14 @@ export const checkPrompts: Check = async (task, findings) => {
 };
 
 /** Fewer prompts than a step takes; a warning where the size of a step is only the default. */
-function checkCount(kept: number, { data }: PpoConfig, { overrides }: CheckTask, findings: Findings): void {
+function checkCount(
+  kept: number,
+  { data }: PpoConfig,
+  { config: given, overrides }: CheckTask,
+  findings: Findings,
+): void {
   if (kept >= data.train_batch_size) return;
-  const isSet = overrides.some(({ path }) => path === "data.train_batch_size");
+  const isSet = [...given, ...overrides].some(({ path }) => path === "data.train_batch_size");
   findings.say(
     isSet ? "error" : "warning",
     `The file gives ${kept} prompt${kept === 1 ? "" : "s"}, fewer than the ${data.train_batch_size} of one step (\`data.train_batch_size\`). ` +

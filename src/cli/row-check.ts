@@ -32,6 +32,8 @@ export type CheckTask = TrainContext & {
   readonly columns: readonly string[];
   /** A folder or hub id; null to check without one. */
   readonly model: string | null;
+  /** Keys of a config file; what it says about the rows is not used. */
+  readonly config: readonly Entry[];
   readonly overrides: readonly Entry[];
 };
 
@@ -43,19 +45,22 @@ type Fixed = { readonly modelKey: string; readonly keys: Readonly<Record<string,
 
 /** The config that the verb would have; a mistake in it is thrown as the verb would throw it. */
 export function configOf<T extends Tree, Config>(
-  { model, overrides, env }: CheckTask,
+  { model, config: given, overrides, env }: CheckTask,
   schema: Schema<T, Config>,
   { modelKey, keys }: Fixed,
 ): { config: Config; hasModel: boolean } {
   const taken = overrides.find(({ path }) => Object.hasOwn(keys, path));
   if (taken !== undefined)
     throw new UserError(`\`${taken.path}\` is not set here: the rows are those of the file that is checked.`);
-  const isNamed = overrides.some(({ path, op }) => path === modelKey && op === "set");
+  const isNamed =
+    overrides.some(({ path, op }) => path === modelKey && op === "set") ||
+    (model === null && given.some(({ path }) => path === modelKey));
   const fixed = { ...keys, ...(isNamed ? {} : { [modelKey]: model ?? "no-model" }) };
+  const others = given.filter(({ path }) => !Object.hasOwn(fixed, path));
   const entries = Object.entries(fixed).map(
     ([path, value]): Entry => ({ path, op: "set", value, where: "on the command line" }),
   );
-  const { config, notices } = resolve(schema, [entries, overrides], { home: homedir(), env });
+  const { config, notices } = resolve(schema, [others, entries, overrides], { home: homedir(), env });
   for (const notice of notices) info(notice);
   return { config, hasModel: isNamed || model !== null };
 }

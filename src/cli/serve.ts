@@ -10,6 +10,7 @@ import type { SamplerLimits } from "../rollout/request.ts";
 import type { ServerOptions } from "../serve/server.ts";
 import { messageOf, UserError } from "../util/errors.ts";
 import { formatCount } from "../util/format.ts";
+import { apiKeyOf } from "./api-key.ts";
 import { flagVerb } from "./flag-verb.ts";
 import type { FlagValues } from "./flags.ts";
 import { untilSignal } from "./interrupt.ts";
@@ -18,7 +19,11 @@ import type { Call } from "./verb.ts";
 const flags = {
   host: { kind: "text", value: "HOST", doc: "address to listen on; 0.0.0.0 for all (127.0.0.1)" },
   port: { kind: "count", least: 0, most: 65535, fallback: 8000, doc: "port to listen on; 0 for any that is free" },
-  "api-key": { kind: "text", value: "KEY", doc: "key that clients must send (or the variable TRAINYARD_API_KEY)" },
+  "api-key": {
+    kind: "text",
+    value: "KEY",
+    doc: "key that clients must send (or the variable TRAINYARD_API_KEY, or else OPENAI_API_KEY)",
+  },
   "served-model-name": { kind: "text", value: "NAME", doc: "name of the model for clients (the folder's name)" },
   "max-model-len": { kind: "count", least: 2, doc: "tokens of prompt and answer together (the model's context)" },
   "max-num-seqs": { kind: "count", least: 1, doc: "sequences decoded together" },
@@ -54,14 +59,15 @@ async function serve(
   settings: Settings,
   { env, signal }: { env: Call["env"]; signal: AbortSignal },
 ): Promise<void> {
-  const [{ fetchModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }] = await Promise.all([
+  const [{ fetchModel }, { EmbeddedEngine }, { loadTokenizer }, { startServer }, { findActor }] = await Promise.all([
     import("../train/fetch-model.ts"),
     import("../engine/embedded/engine.ts"),
     import("../text/tokenizer.ts"),
     import("../serve/server.ts"),
+    import("../run/find-model.ts"),
   ]);
   const options = await optionsOf(name, settings, env);
-  const folder = await fetchModel(name, { env, signal });
+  const folder = await fetchModel(await findActor(name), { env, signal });
   const tokenizer = await loadTokenizer(folder);
   const engine = new EmbeddedEngine({ device: settings.device, threads: settings.threads });
   try {
@@ -108,7 +114,7 @@ async function optionsOf(name: string, settings: Settings, env: Call["env"]): Pr
   return {
     host: settings.host ?? "127.0.0.1",
     port: settings.port,
-    apiKey: settings["api-key"] ?? (env.TRAINYARD_API_KEY || null),
+    apiKey: settings["api-key"] ?? apiKeyOf(env) ?? null,
     names: [settings["served-model-name"] ?? basename(name.replace(/[\\/]+$/, "")), name],
     root: name,
     chatTemplate: settings["chat-template"] === undefined ? null : await readTemplate(settings["chat-template"]),
@@ -156,9 +162,10 @@ Usage: trainyard serve MODEL [options]
 
   trainyard serve models/tiny
   trainyard serve Qwen/Qwen2.5-0.5B-Instruct --port 8080 --api-key "$KEY"
-  trainyard serve checkpoints/run/global_step_100/actor --served-model-name step-100 --max-model-len 4096
+  trainyard serve checkpoints/project/experiment --served-model-name step-100 --max-model-len 4096
 
-MODEL is a Hugging Face folder or a name on the hub. Endpoints: /v1/models, /v1/completions, /v1/chat/completions,
+MODEL is a Hugging Face folder, a name on the hub, or a run folder or checkpoint, whose actor is served (the latest one
+of a run). Endpoints: /v1/models, /v1/completions, /v1/chat/completions,
 /tokenize, /detokenize, /reload_weights, /health, /version, /metrics (docs/serving.md).
 
 Options

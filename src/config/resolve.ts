@@ -9,6 +9,7 @@ import { type Field, isField, mandatory, type Resolved, type Tree } from "../uti
 import { type Assigned, collect } from "./collect.ts";
 import { hasInterpolation, interpolate, isDict, type Scope } from "./interpolate.ts";
 import type { Entry } from "./overrides.ts";
+import { runNames } from "./run-name.ts";
 import {
   type AnySchema,
   engineKey,
@@ -27,6 +28,8 @@ import { formatValue } from "./value.ts";
 export type Surroundings = {
   /** A config that verl ships under this name: picks its defaults. */
   readonly configName?: string | undefined;
+  /** The config file that was read: it names the run where neither of the names is set. */
+  readonly file?: string | undefined;
   /** What `~` stands for in paths. */
   readonly home: string;
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -63,11 +66,11 @@ export function resolve<T extends Tree, Config>(
 }
 
 /** What the sources set, and the values that follow. */
-function read(schema: AnySchema, sources: readonly (readonly Entry[])[], { configName, env }: Surroundings) {
+function read(schema: AnySchema, sources: readonly (readonly Entry[])[], { configName, file, env }: Surroundings) {
   const collected = collect(schema, sources);
   const { assigned, unused, groupDefaults, given } = collected;
   const preset = schema.preset(given, configName);
-  const defaults = { ...preset.defaults, ...groupDefaults };
+  const defaults = { ...preset.defaults, ...groupDefaults, ...(file !== undefined && runNames(file, given)) };
   const raw = (key: string, field: Field<unknown, unknown>): unknown =>
     assigned.has(key) ? assigned.get(key)?.value : Object.hasOwn(defaults, key) ? defaults[key] : field.default;
   return { collected, preset, scope: makeScope({ schema, raw, unused, env }) };

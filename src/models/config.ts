@@ -99,7 +99,7 @@ async function readJson(dir: string): Promise<unknown> {
 /** Normalise the content of a config.json; `source` is the file's name for messages. */
 export function parseConfig(content: unknown, source: string): ModelConfig {
   const raw = checkFields(objectSchema, content, source);
-  const family = familyOf(raw.model_type, source);
+  const family = familyOf(raw.model_type, !("vision_config" in raw || "audio_config" in raw), source);
   checkNotQuantised(raw, source);
   const fields = checkFields(configSchema, raw, source);
   if (fields.use_bidirectional_attention) {
@@ -174,12 +174,14 @@ export function positionRegime(schemes: readonly Position[], length: number): nu
   return schemes.reduce((first, scheme) => Math.max(first, positionScheme(scheme).regime(scheme, length)), 0);
 }
 
-function familyOf(modelType: unknown, source: string): Family {
+function familyOf(modelType: unknown, isTextOnly: boolean, source: string): Family {
   if (typeof modelType === "string" && isFamily(modelType)) return modelType;
   const found = modelType === undefined ? "missing" : JSON.stringify(modelType);
+  const others = isTextOnly
+    ? "; with trainer.engine=ray all causal language models of transformers."
+    : ". Models that read images or sound are not supported, on Ray neither.";
   throw new UserError(
-    `${source}: \`model_type\` is ${found}. Supported are ${Object.keys(families).join(", ")}; with trainer.engine=ray all ` +
-      "that transformers knows.",
+    `${source}: \`model_type\` is ${found}. Supported are ${Object.keys(families).join(", ")}${others}`,
   );
 }
 

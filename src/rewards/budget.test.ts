@@ -42,10 +42,10 @@ test("the error names the count, the limit and the latest failures with their ro
   const error = budget.add(failure(8));
   expect(error).toBeInstanceOf(UserError);
   expect(error?.message).toBe(
-    "2 of the last 3 rewards could not be computed, and at most 50 % may fail (the error budget): " +
+    "2 of the last 3 rewards could not be computed, and at most 50 % may fail (`reward.error_budget`): " +
       'row 7 (data source "toy"): the reward function threw Error: 7; ' +
       'row 8 (data source "toy"): the reward function threw Error: 8. ' +
-      "Fix the reward function or the rows, or raise the error budget to train without such samples.",
+      "Fix the reward function or the rows, or raise `reward.error_budget` to train without such samples.",
   );
   expect(budget.failures).toEqual([failure(7), failure(8)]);
   expect([budget.scored, budget.failed]).toEqual([1, 2]);

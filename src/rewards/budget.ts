@@ -50,8 +50,8 @@ export class ErrorBudget {
     const told = this.failures.slice(-SHOWN).map(describeFailure);
     return new UserError(
       `${this.#failedInWindow} of the last ${recent} rewards could not be computed, and ${percent(this.share)} may ` +
-        `fail (the error budget): ${told.join("; ").replace(/\.$/, "")}. ` +
-        "Fix the reward function or the rows, or raise the error budget to train without such samples.",
+        `fail (\`reward.error_budget\`): ${told.join("; ").replace(/\.$/, "")}. ` +
+        "Fix the reward function or the rows, or raise `reward.error_budget` to train without such samples.",
     );
   }
 }

@@ -128,17 +128,34 @@ function timingLine(seriesByName: ReadonlyMap<string, MetricSeries>, { columns, 
   return parts.length === 0 ? [] : [paint("2", "time".padEnd(LABEL), hasColor) + parts.join(" · ")];
 }
 
-/** The phases of a step with their times, the longest first, as many as fit with ` · ` between them. */
+/** The phases of a step with their shares of its time, the longest first, as many as fit with ` · ` between them. */
 export function timingParts(seriesByName: ReadonlyMap<string, MetricSeries>, width: number): string[] {
   const step = seriesByName.get("timing_s/step")?.last ?? 0;
   const sections = [...seriesByName]
     .filter(([name, { last }]) => name.startsWith("timing_s/") && name !== "timing_s/step" && last > 0)
-    .map(([name, { last }]) => ({ name: printable(name.slice("timing_s/".length)), share: last / step }))
-    .sort((a, b) => b.share - a.share);
-  if (!(step > 0)) return [];
-  const parts = sections.map(({ name, share }) => `${name} ${Math.round(100 * share)}%`);
-  while (parts.length > 1 && textWidth(parts.join(" · ")) > width) parts.pop();
-  return parts;
+    .map(([name, { last: seconds }]) => ({ name: printable(name.slice("timing_s/".length)), seconds }))
+    .sort((a, b) => b.seconds - a.seconds);
+  if (!(step > 0) || sections.length === 0) return [];
+  const total = Math.max(step, sum(sections)); // saving comes after the step whose time it is shown with
+  for (let shown = sections.length; ; shown--) {
+    const others = { name: "other", seconds: total - sum(sections.slice(0, shown)) };
+    const parts = percentages([...sections.slice(0, shown), others], total);
+    if (shown === 1 || textWidth(parts.join(" · ")) <= width) return parts;
+  }
+}
+
+type Section = { readonly name: string; readonly seconds: number };
+
+const sum = (sections: readonly Section[]): number => sections.reduce((total, { seconds }) => total + seconds, 0);
+
+/** Whole percents that add up to 100: those that lose most by rounding down get the rest. Zeros are left out. */
+function percentages(sections: readonly Section[], total: number): string[] {
+  const exact = sections.map(({ seconds }) => (100 * seconds) / total);
+  const whole = exact.map(Math.floor);
+  const byLoss = exact.map((_, i) => i).sort((a, b) => exact[b]! - whole[b]! - (exact[a]! - whole[a]!));
+  const missing = 100 - whole.reduce((all, part) => all + part, 0);
+  for (const i of byLoss.slice(0, missing)) whole[i]!++;
+  return sections.flatMap(({ name }, i) => (whole[i] === 0 ? [] : [`${name} ${whole[i]}%`]));
 }
 
 const duration = (seconds: number): string => (seconds < 60 ? `${figure(seconds)} s` : formatSeconds(seconds));

@@ -260,7 +260,7 @@ describe("the console", () => {
     tracker.log(1, { "critic/score/mean": 0, "timing_s/step": 4, "timing_s/gen": 1, "timing_s/testing": 3 });
     tracker.log(2, { "critic/score/mean": 0, "timing_s/step": 2, "timing_s/gen": 1 });
     await tracker.close("finished");
-    expect(terminal.lines.find((line) => line.startsWith("time"))).toMatch(/^time +gen 50%$/);
+    expect(terminal.lines.find((line) => line.startsWith("time"))).toMatch(/^time +gen 50% · other 50%$/);
   });
 
   test("of a resumed run shows the whole series, without the steps that are repeated", async () => {

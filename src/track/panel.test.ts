@@ -59,7 +59,7 @@ test("has everything to watch in a window of 80 by 24", () => {
     expect(text, label).toMatch(new RegExp(`${label} +[\\d.]+K? [▁▂▃▄▅▆▇█]+`));
   expect(text).toContain("58+67=? → 125 ✓");
   expect(text).toContain("19+4=? → 13 ✗");
-  expect(text).toContain("time      gen 40% · update_actor 20%");
+  expect(text).toContain("time      gen 40% · update_actor 20% · other 40%");
 });
 
 test("fits every window, and leaves room for the line below it", () => {

@@ -3,13 +3,14 @@ import type { Engine, ModelSpec } from "../engine/contract.ts";
 import { checkSampling } from "../engine/device-sampling.ts";
 import { type ModelConfig, readConfig } from "../models/config.ts";
 import type { SamplerLimits } from "../rollout/request.ts";
+import { findActor } from "../run/find-model.ts";
 import { loadTokenizer, type Tokenizer } from "../text/tokenizer.ts";
 import type { TrainContext } from "./context.ts";
 import { fetchModel } from "./fetch-model.ts";
 import { type LazySampler, lazily } from "./generate/responder.ts";
 
 export type LocalOptions = {
-  /** A Hugging Face folder or hub id. */
+  /** A Hugging Face folder or hub id, or a run folder or checkpoint, whose actor it is. */
   readonly path: string;
   /** Another folder or hub id for the tokenizer. */
   readonly tokenizerPath?: string | null;
@@ -29,7 +30,7 @@ export type LocalModel = {
 /** Find a model and read its config and tokenizer; a model of the hub is downloaded first. */
 export async function findModel(options: LocalOptions, context: TrainContext): Promise<LocalModel> {
   const { path, tokenizerPath = null } = options;
-  const folder = await fetchModel(path, context);
+  const folder = await fetchModel(await findActor(path), context);
   const config = await readConfig(folder);
   checkSampling(config, options.device, options.limits?.maxLength);
   const tokenizer = await loadTokenizer(tokenizerPath === null ? folder : await fetchModel(tokenizerPath, context));

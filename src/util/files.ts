@@ -43,9 +43,16 @@ export async function syncDirectory(path: string): Promise<void> {
 
 /** Turn the error of a write that the disk refused into a message for the user; other errors stay as they are. */
 export function explainWrite(path: string, error: unknown): unknown {
-  const reason = writeProblems[codeOf(error)];
+  const reason = writeProblems[writeCode(error)];
   if (reason === undefined) return error;
   return new UserError(`${path} cannot be written: ${reason} (${messageOf(error)})`, { cause: error });
+}
+
+/** Where the file system is read-only, Node's recursive `mkdir` says ENOENT; there is no other way to get that from it. */
+function writeCode(error: unknown): string {
+  const code = codeOf(error);
+  const isMkdir = error instanceof Error && "syscall" in error && error.syscall === "mkdir";
+  return code === "ENOENT" && isMkdir ? "EROFS" : code;
 }
 
 const writeProblems: Record<string, string | undefined> = {

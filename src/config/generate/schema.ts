@@ -47,7 +47,11 @@ const data = {
 };
 
 const model = {
-  path: field(path, mandatory, "Hugging Face folder or hub id of the model; at a server, the name it has there."),
+  path: field(
+    path,
+    mandatory,
+    "Hugging Face folder or hub id of the model, or a run folder or checkpoint; at a server, the name it has there.",
+  ),
   tokenizer_path: field(nullable(path), null, "Folder or hub id of the tokenizer; null for the model's own."),
   custom_chat_template: field(nullable(text), null, "Jinja chat template to use instead of the tokenizer's own."),
 };

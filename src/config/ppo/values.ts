@@ -45,17 +45,24 @@ export type GivenReward = Extract<Scorer, { kind: "function" | "config" }>;
 /** The reward function itself, in a TypeScript config. */
 export const rewardFunction: Type<GivenReward | null, CustomReward | null> = {
   schema: z
-    .custom<CustomReward | null>((value) => value === null || typeof value === "function" || isInFile(value))
+    .custom<CustomReward | null>((value) => value === null || typeof value === "function" || fileOf(value) !== null)
     .transform(givenReward),
   expects: "a function in a TypeScript config; a file is named by custom_reward_function.path=…",
+  isOpen: true, // as --dry-run and config.json write it: {kind: config, path: FILE}
 };
 
 function givenReward(value: unknown): GivenReward | null {
-  if (isInFile(value)) return { kind: "config", path: value.path };
+  const path = fileOf(value);
+  if (path !== null) return { kind: "config", path };
   // Safe: the schema above lets nothing else through, and what the function returns is checked at every call.
   return value === null ? null : { kind: "function", run: (input) => (value as CustomReward)(input, {}) };
 }
 
-function isInFile(value: unknown): value is FunctionInFile {
-  return value instanceof FunctionInFile;
+/** The config file that holds a reward function; null where the value names none. */
+function fileOf(value: unknown): string | null {
+  if (value instanceof FunctionInFile) return value.path;
+  const written = printed.safeParse(value);
+  return written.success ? written.data.path : null;
 }
+
+const printed = z.strictObject({ kind: z.literal("config"), path: z.string() });

@@ -92,8 +92,8 @@ const model = {
 };
 
 const trainer = {
-  project_name: field(name, "gsm8k-sft", "Project the run belongs to."),
-  experiment_name: field(name, "test", "Name of the run."),
+  project_name: field(name, "gsm8k-sft", "Project the run belongs to. With a config file and no name, its folder."),
+  experiment_name: field(name, "test", "Name of the run. With a config file and no name, its file."),
   default_local_dir: field(
     path,
     "checkpoints/${trainer.project_name}/${trainer.experiment_name}",

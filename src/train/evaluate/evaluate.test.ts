@@ -175,7 +175,7 @@ describe("an evaluation", () => {
     ]);
     expect(report.failures).toEqual([expect.stringMatching(/^row 2 .*threw Error: cannot read this/)]);
     await expect(evaluate(configOf(...keys.slice(0, 2), "reward.error_budget=0"), context)).rejects.toThrow(
-      /error budget/,
+      /`reward\.error_budget`/,
     );
   });
 });
