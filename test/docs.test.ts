@@ -3,11 +3,11 @@
  *
  * Everything is read from README.md, the table of examples and docs/. A command is checked by the parser that would run
  * it, with `--help` behind it, so nothing starts; its config keys are looked up in the schema of its verb. Code that imports the package goes
- * through the compiler, and the config of docs/extending.md is run.
+ * through the compiler, and the config and the hooks of docs/extending.md are run.
  */
 import { execFile } from "node:child_process";
 import { existsSync, globSync, readFileSync, statSync } from "node:fs";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -241,6 +241,30 @@ describe("the TypeScript of the pages", () => {
       expect.any(Number),
       expect.any(Number),
     ]);
+  });
+
+  test("trains: the sampler, the dataset and the generator of docs/extending.md", { timeout: 120_000 }, async () => {
+    await mkdir(yard.path("hooks"));
+    for (const name of ["sampler.ts", "dataset.ts", "generator.ts"]) {
+      const block = scripts.find(({ page, text }) => page === "docs/extending.md" && text.startsWith(`// ${name}\n`));
+      await writeFile(yard.path("hooks", name), block?.text ?? "");
+    }
+    await writeFile(
+      yard.path("hooks", "reward.ts"),
+      "export const compute_score = ({ response }) => response.includes('77');\n",
+    );
+    const args = yard.args("hooked", [
+      "data.sampler.class_path=sampler.ts",
+      "data.custom_cls.path=dataset.ts",
+      "data.datagen.path=generator.ts",
+      "custom_reward_function.path=reward.ts",
+    ]);
+    const { code, output } = await call([join(root, "bin/trainyard.js"), ...args], yard.path("hooks"));
+    expect([code, output]).toEqual([0, expect.stringContaining("on 16 prompts: 2 steps")]);
+    const state = JSON.parse(await readFile(yard.path("hooked", "global_step_2", "state.json"), "utf8"));
+    expect(state).toMatchObject({ loader: { batches: 2, sampler: { open: 0.5 } } });
+    expect(state.datagen.rows.length).toBe(state.datagen.state.repeated.length);
+    expect(state.datagen.rows[0]).toMatchObject({ data_source: "again", difficulty: 1 });
   });
 
   /** Run Node on some arguments; the output is all that it said. */

@@ -197,6 +197,11 @@ export default defineConfig({
       "next: (state) => { Object.assign(state, { seen: new Set() }); return [0, 1, 2, 3]; }",
       /after `next`, state\.seen is a Set, which a checkpoint cannot keep\./,
     ],
+    [
+      "a list as state",
+      "state: [], next: () => []",
+      /at the start, state is an empty list, which a checkpoint cannot keep/,
+    ],
     ["no function", "next: 3 as never", /the sampler has no function `next`\./],
   ])("that gives %s ends the run with a message that names the file", async (what, body, message) => {
     const names = ["a row that is not there", "a row twice", "too few rows", "no list", "an error"];

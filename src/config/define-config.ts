@@ -4,6 +4,7 @@
  *
  * What a function returns carries a mark, which a copy made with `...` keeps. Keys are texts, so the mark is not a key.
  */
+import type { Hook, HookKind } from "../data/hooks.ts";
 import type { EvalInput } from "./eval/schema.ts";
 import type { GenerateInput } from "./generate/schema.ts";
 import type { PpoInput } from "./ppo/schema.ts";
@@ -36,7 +37,10 @@ type NoOthers<T, Keys> = T extends Leaf
   : { readonly [K in keyof T]: K extends keyof Keys ? NoOthers<T[K], Dict<Keys[K]>> : UnknownKey<K> };
 type UnknownKey<K> = K extends string ? `There is no key ${K} here` : never;
 /** What has no keys of ours below it. */
-type Leaf = string | number | boolean | null | undefined | readonly unknown[] | ((...args: never) => unknown);
+type Leaf =
+  | (string | number | boolean | null | undefined)
+  | (readonly unknown[] | ((...args: never) => unknown))
+  | Hook<HookKind>;
 /** What keys may stand below a key. */
 type Dict<Value> = Exclude<Value, Leaf>;
 

@@ -6,6 +6,8 @@ import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import type { HookSource } from "../config/hooks.ts";
 import { type Hook, type HookKind, isHook } from "../data/hooks.ts";
+import { isObject } from "../data/json-files.ts";
+import { describe } from "../data/row.ts";
 import { importUserFile } from "../rewards/custom.ts";
 import { nearest, UserError } from "../util/errors.ts";
 import { notJson } from "../util/plain-json.ts";
@@ -125,11 +127,11 @@ export class HookState {
   }
 
   #write(state: object, when: string): string {
-    const wrong = typeof state === "object" ? notJson(state, "state") : `state is a ${typeof state}`;
+    const wrong = isObject(state) ? notJson(state, "state") : `state is ${describe(state)}`;
     if (wrong === null) return JSON.stringify(state);
     throw new UserError(
-      `${this.#hook.name}: ${when}, ${wrong}, which a checkpoint cannot keep. The state holds texts, finite numbers, ` +
-        "booleans, null, lists and plain objects only.",
+      `${this.#hook.name}: ${when}, ${wrong}, which a checkpoint cannot keep. The state is a plain object of ` +
+        "texts, finite numbers, booleans, null, lists and plain objects.",
     );
   }
 }

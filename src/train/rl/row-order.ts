@@ -61,7 +61,7 @@ export function samplerOrder(hook: LoadedHook<"sampler">, options: SamplerOption
   return {
     async next(step, rows) {
       const random = new Random(seed, "sampler", batches);
-      const choice = { rows, batchSize, step, random: () => random.uniform(), config };
+      const choice = { rows: [...rows], batchSize, step, random: () => random.uniform(), config };
       const indices = await state.call("next", (own) => definition.next(own, choice));
       checkIndices(hook.name, indices, { ...options, rows: rows.length });
       return { indices: [...indices], epoch: Math.floor(batches++ / batchesPerEpoch) };

@@ -122,7 +122,7 @@ export class TrainRows {
     const { hook, state, added } = generator;
     const { data, trainer } = this.#config;
     const random = new Random(data.seed ?? trainer.seed, "datagen", batch.step);
-    const request = { ...batch, rows: this.#rows, random: () => random.uniform(), config: data };
+    const request = { ...batch, rows: [...this.#rows], random: () => random.uniform(), config: data };
     const rows = await state.call("generate", async (own) =>
       hookRows(await hook.definition.generate(own, request), { file: hook.name, first: added.length + 1 }),
     );
