@@ -44,12 +44,13 @@ export type { Node } from "./graph/node.ts";
 /** The operations that losses are written with. */
 export * as ops from "./graph/ops.ts";
 export { codeScorer } from "./rewards/code.ts";
+export { defineRewardManager, type RewardManager } from "./rewards/manager.ts";
 export type { RewardFunction, RewardInput, RewardValue } from "./rewards/reward.ts";
-export { type CustomReward, defineReward, type ScorerInput, scorers } from "./rewards/reward.ts";
+export { type CustomReward, defineReward, type Score, type ScorerInput, scorers } from "./rewards/reward.ts";
 export { openSandbox, type Sandbox } from "./rewards/sandbox/sandbox.ts";
 export type { Completion, Sample, SampleRequest, Sampling } from "./rollout/request.ts";
 export type { Message } from "./text/chat-template.ts";
-export type { Tokenizer } from "./text/tokenizer.ts";
+export { loadTokenizer, type Tokenizer } from "./text/tokenizer.ts";
 export type { EvalReport } from "./train/evaluate/evaluate.ts";
 export { evaluate, generate, type RunContext, trainReward, trainRl, trainSft } from "./train/from-config.ts";
 export {

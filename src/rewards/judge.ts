@@ -10,8 +10,8 @@ import { excerpt, type RemoteOptions, remote } from "./remote.ts";
 import type { RewardFunction, RewardInput } from "./reward.ts";
 
 type JudgeOptions = RemoteOptions & {
-  /** The API's base, such as http://127.0.0.1:8000/v1. */
-  readonly url: string;
+  /** The API's base, such as http://127.0.0.1:8000/v1; several where calls are spread over servers. */
+  readonly urls: readonly string[];
   readonly model: string;
   /** The message to the judge: a text with `{response}`, and optionally `{prompt}` and `{ground_truth}`. */
   readonly template: string;
@@ -30,20 +30,23 @@ const Reply = z.object({ choices: z.array(z.object({ message: z.object({ content
 
 /** A reward function that asks a judge; what it replied is the column `judge_reply`. */
 export function judgeReward(options: JudgeOptions): RewardFunction {
-  const { url, model, template, temperature = 0, maxTokens = 1024, range } = options;
+  const { urls, model, template, temperature = 0, maxTokens = 1024, range } = options;
   if (!template.includes("{response}"))
     throw new UserError(
       "The judge's template does not contain {response}, so the judge would not see the response. " +
         "Put {response} where it belongs.",
     );
   const pattern = compile(options.pattern ?? scorePattern);
-  const call = remote("The judge", withPath(url, "/chat/completions"), options);
+  const addresses = urls.map((url) => withPath(url, "/chat/completions"));
+  const call = remote("The judge", addresses, options);
   return async (input) => {
     const messages = [{ role: "user", content: fill(template, input) }];
     const answer = await call({ model, messages, temperature, max_tokens: maxTokens });
     const parsed = Reply.safeParse(answer);
     if (!parsed.success)
-      throw new UserError(`The judge at ${url} answered ${excerpt(JSON.stringify(answer))}, which has no message.`);
+      throw new UserError(
+        `The judge at ${urls.join(", ")} answered ${excerpt(JSON.stringify(answer))}, which has no message.`,
+      );
     const reply = parsed.data.choices[0]!.message.content;
     const score = scoreOf(reply, pattern);
     if (score === null)

@@ -5,6 +5,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { judgeReward } from "./judge.ts";
 import { type RemoteOptions, remote } from "./remote.ts";
 import type { RewardInput } from "./reward.ts";
+import { openRouter } from "./router.ts";
 import { serviceReward } from "./service.ts";
 
 type Seen = { readonly url: string; readonly body: unknown; readonly key: string | undefined };
@@ -52,13 +53,13 @@ describe("a call", () => {
       else if (count === 3) response.destroy();
       else json(response, { ok: true });
     });
-    expect(await remote("The judge", url, quick)({ a: 1 })).toEqual({ ok: true });
+    expect(await remote("The judge", [url], quick)({ a: 1 })).toEqual({ ok: true });
     expect(seen.map(({ body }) => body)).toEqual(Array(4).fill({ a: 1 }));
   });
 
   test("that is refused is not tried again", async () => {
     const { url, seen } = await serve((response) => json(response, { error: "no such model" }, 404));
-    await expect(remote("The judge", url, quick)({})).rejects.toThrow(
+    await expect(remote("The judge", [url], quick)({})).rejects.toThrow(
       /^The judge at http:.* answered with status 404: .*no such model.*\. Check the path/,
     );
     expect(seen).toHaveLength(1);
@@ -103,13 +104,13 @@ describe("a call", () => {
   ];
   test.each(hopeless)("to $what ends with its name", async ({ answer, says, options = {} }) => {
     const { url } = await serve(answer);
-    await expect(remote("The judge", url, { ...quick, ...options })({})).rejects.toThrow(says);
+    await expect(remote("The judge", [url], { ...quick, ...options })({})).rejects.toThrow(says);
   });
 
   test("to an address without a server ends with the reason", async () => {
     const { url } = await serve(() => {});
     await closers.pop()!(); // the port is free again
-    await expect(remote("The judge", url, { ...quick, maxTries: 2 })({})).rejects.toThrow(
+    await expect(remote("The judge", [url], { ...quick, maxTries: 2 })({})).rejects.toThrow(
       /^The judge at http:.* cannot be reached: .*ECONNREFUSED.* \(2 tries in \d+s\)\. Check that it runs/,
     );
   });
@@ -118,14 +119,14 @@ describe("a call", () => {
     const { url } = await serve(() => {});
     const started = performance.now();
     const options = { firstWaitMs: 5, timeoutMs: 80, deadlineMs: 200, maxTries: 1000 };
-    await expect(remote("The judge", url, options)({})).rejects.toThrow(/did not answer/);
+    await expect(remote("The judge", [url], options)({})).rejects.toThrow(/did not answer/);
     expect(performance.now() - started).toBeLessThan(600);
   });
 
   test("ends when its signal says so", async () => {
     const { url } = await serve(() => {});
     const controller = new AbortController();
-    const call = remote("The judge", url, { signal: controller.signal })({});
+    const call = remote("The judge", [url], { signal: controller.signal })({});
     setTimeout(() => controller.abort(), 30);
     await expect(call).rejects.toThrow(/abort/i);
   });
@@ -140,15 +141,17 @@ test("no more calls are under way at once than allowed, and all are answered", a
       json(response, body);
     }, 5);
   });
-  const call = remote("The judge", url, { ...quick, maxConcurrent: 3 });
+  const call = remote("The judge", [url], { ...quick, maxConcurrent: 3 });
   const numbers = Array.from({ length: 20 }, (_, i) => i);
   expect(await Promise.all(numbers.map(call))).toEqual(numbers);
   expect(most).toBe(3);
 });
 
 test("an address that is not a URL, or that holds a password, is refused at once", () => {
-  expect(() => remote("The judge", "localhost:8000")).toThrow(/^The judge's address is "localhost:8000"\. It must be/);
-  expect(() => remote("The judge", "http://me:secret@host")).toThrow(/^(?!.*secret).*holds a user name or password/);
+  expect(() => remote("The judge", ["localhost:8000"])).toThrow(
+    /^The judge's address is "localhost:8000"\. It must be/,
+  );
+  expect(() => remote("The judge", ["http://me:secret@host"])).toThrow(/^(?!.*secret).*holds a user name or password/);
 });
 
 describe("a judge", () => {
@@ -159,7 +162,7 @@ describe("a judge", () => {
 
   test("is sent the filled template, and its score comes back with its reply", async () => {
     const { url, seen } = await judging("Fine.\n**Score:** 7.5");
-    const score = await judgeReward({ ...base, url: `${url}/v1/`, apiKey: "k" })(input);
+    const score = await judgeReward({ ...base, urls: [`${url}/v1/`], apiKey: "k" })(input);
     expect(score).toEqual({ score: 7.5, judge_reply: "Fine.\n**Score:** 7.5" });
     const content = "Q: <user>2+3?\nA: It is {5}.\nTruth: 5\nWrite \\boxed{x} and Score: N";
     expect(seen).toEqual([
@@ -180,7 +183,7 @@ describe("a judge", () => {
   ];
   test.each(replies)("that writes %j, read by %s, gives %d", async (reply, pattern, score) => {
     const { url } = await judging(reply);
-    const judge = judgeReward({ ...base, url, ...(pattern === undefined ? {} : { pattern }) });
+    const judge = judgeReward({ ...base, urls: [url], ...(pattern === undefined ? {} : { pattern }) });
     expect(await judge(input)).toMatchObject({ score });
   });
 
@@ -192,12 +195,12 @@ describe("a judge", () => {
   ];
   test.each(nonsense)("that writes %s is a failure, not a 0", async (_, reply, says) => {
     const { url } = await judging(reply);
-    await expect(judgeReward({ ...base, url, range: [0, 10] })(input)).rejects.toThrow(says);
+    await expect(judgeReward({ ...base, urls: [url], range: [0, 10] })(input)).rejects.toThrow(says);
   });
 
   test("is not asked about a row without the ground truth that its template names", async () => {
     const { url, seen } = await judging("Score: 1");
-    await expect(judgeReward({ ...base, url })({ ...input, groundTruth: null })).rejects.toThrow(
+    await expect(judgeReward({ ...base, urls: [url] })({ ...input, groundTruth: null })).rejects.toThrow(
       /asks for \{ground_truth\}, and that of the row is null/,
     );
     expect(seen).toEqual([]);
@@ -205,9 +208,9 @@ describe("a judge", () => {
 
   test("with a template or a pattern that cannot work is refused before the first call", () => {
     const url = "http://127.0.0.1:1";
-    expect(() => judgeReward({ ...base, url, template: "{prompt}" })).toThrow(/does not contain \{response\}/);
-    expect(() => judgeReward({ ...base, url, pattern: "(" })).toThrow(/is not a regular expression/);
-    expect(() => judgeReward({ ...base, url, pattern: "a|b" })).toThrow(/has no group/);
+    expect(() => judgeReward({ ...base, urls: [url], template: "{prompt}" })).toThrow(/does not contain \{response\}/);
+    expect(() => judgeReward({ ...base, urls: [url], pattern: "(" })).toThrow(/is not a regular expression/);
+    expect(() => judgeReward({ ...base, urls: [url], pattern: "a|b" })).toThrow(/has no group/);
   });
 });
 
@@ -243,14 +246,14 @@ describe("a reward service", () => {
   ] as const;
   test.each(cases)("with the protocol $protocol gives its score", async ({ protocol, path, sent, answer, score }) => {
     const { url, seen } = await serve((response) => json(response, answer));
-    expect(await serviceReward({ url, protocol, model: "rm", ...quick })(input)).toEqual(score);
+    expect(await serviceReward({ urls: [url], protocol, model: "rm", ...quick })(input)).toEqual(score);
     expect(seen).toEqual([{ url: path, key: undefined, body: sent }]);
   });
 
   test("is sent the text that belongs to it", async () => {
     const { url, seen } = await serve((response) => json(response, [{ embedding: [0] }]));
     const served = { ...input, servedText: `<${input.response}>` };
-    await serviceReward({ url, protocol: "sglang", ...quick })(served);
+    await serviceReward({ urls: [url], protocol: "sglang", ...quick })(served);
     expect(seen[0]!.body).toMatchObject({ text: ["<It is {5}.>"] });
   });
 
@@ -258,9 +261,91 @@ describe("a reward service", () => {
     "that answers nonsense to %s is a failure, not a 0",
     async (protocol) => {
       const { url } = await serve((response) => json(response, { data: [], score: "high" }));
-      await expect(serviceReward({ url, protocol, model: "rm", ...quick })(input)).rejects.toThrow(
+      await expect(serviceReward({ urls: [url], protocol, model: "rm", ...quick })(input)).rejects.toThrow(
         new RegExp(`answered .*high.*, which is not what the protocol ${protocol} calls a score`),
       );
     },
   );
+});
+
+describe("several addresses", () => {
+  test("share the calls, the least busy one first", async () => {
+    const held: (() => void)[] = [];
+    const slow = await serve((response) => void held.push(() => json(response, { from: "slow" })));
+    const fast = await serve((response) => json(response, { from: "fast" }));
+    const call = remote("The judge", [slow.url, fast.url], quick);
+    const first = call({});
+    while (slow.seen.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    for (let i = 0; i < 5; i++) expect(await call({ i })).toEqual({ from: "fast" }); // the other one is busy
+    for (const release of held) release();
+    expect(await first).toEqual({ from: "slow" });
+    expect([slow.seen.length, fast.seen.length]).toEqual([1, 5]);
+  });
+
+  test("a call that one of them fails goes to another at once, and that one is left alone for a while", async () => {
+    const broken = await serve((response) => response.writeHead(503).end("starting"));
+    const sound = await serve((response) => json(response, { ok: true }));
+    const call = remote("The judge", [broken.url, sound.url], { ...quick, firstWaitMs: 60_000, deadlineMs: 600_000 });
+    for (let i = 0; i < 6; i++) expect(await call({ i })).toEqual({ ok: true });
+    expect(broken.seen).toHaveLength(1);
+    expect(sound.seen).toHaveLength(6);
+  });
+
+  test("that all fail are all tried again", async () => {
+    const flaky = () => serve((response, _, count) => (count < 3 ? response.writeHead(500).end() : json(response, 1)));
+    const [a, b] = [await flaky(), await flaky()];
+    expect(await remote("The judge", [a.url, b.url], quick)({})).toBe(1);
+    expect(Math.min(a.seen.length, b.seen.length)).toBeGreaterThanOrEqual(2);
+  });
+});
+
+describe("a router", () => {
+  const open = async (addresses: readonly string[], apiKey?: string) => {
+    const stop = new AbortController();
+    const router = await openRouter({ addresses, signal: stop.signal, ...(apiKey !== undefined && { apiKey }) });
+    closers.push(async () => {
+      stop.abort();
+      await router.close();
+    });
+    return (path: string, body: unknown) =>
+      fetch(`http://${router.address}${path}`, { method: "POST", body: JSON.stringify(body) });
+  };
+
+  test("is one address for several servers, with their key", async () => {
+    const servers = await Promise.all(["a", "b"].map((name) => serve((response) => json(response, { name }))));
+    const post = await open([`${servers[0]!.url}/v1`, `${servers[1]!.url}/v1/chat/completions`], "secret-key");
+    const answers = await Promise.all(Array.from({ length: 8 }, (_, i) => post("/v1/chat/completions?x=1", { i })));
+    for (const answer of answers)
+      expect([answer.status, await answer.json()]).toEqual([200, { name: expect.any(String) }]);
+    const seen = servers.flatMap((server) => server.seen);
+    expect(servers.every((server) => server.seen.length > 0)).toBe(true);
+    expect(new Set(seen.map(({ url, key }) => `${url} ${key}`))).toEqual(
+      new Set(["/v1/chat/completions?x=1 Bearer secret-key"]),
+    );
+    expect(seen.map(({ body }) => JSON.stringify(body)).toSorted()).toEqual(
+      Array.from({ length: 8 }, (_, i) => JSON.stringify({ i })),
+    );
+  });
+
+  test("asks another server where one fails, and passes a refusal on as it is", async () => {
+    const broken = await serve((response) => response.destroy());
+    const strict = await serve((response, { body }) =>
+      body === "bad" ? json(response, { error: "no" }, 400) : json(response, { ok: true }),
+    );
+    const post = await open([broken.url, strict.url]);
+    for (let i = 0; i < 4; i++) expect(await (await post("/classify", i)).json()).toEqual({ ok: true });
+    const refusal = await post("/classify", "bad");
+    expect([refusal.status, await refusal.json()]).toEqual([400, { error: "no" }]);
+    expect(broken.seen.length).toBeLessThanOrEqual(2);
+  });
+
+  test("says so where no server answers", async () => {
+    const { url } = await serve((response) => json(response, 1));
+    for (const close of closers.splice(0)) await close();
+    const answer = await (await open([url]))("/v1/models", {});
+    expect(answer.status).toBe(502);
+    expect(await answer.json()).toEqual({
+      error: { message: expect.stringMatching(/^No server answers: .*ECONNREFUSED/) },
+    });
+  });
 });

@@ -3,17 +3,19 @@
  *
  * A call gives the parsed answer, or a `UserError` that names the service, what it did and how often it was tried; it
  * never takes longer than its deadline and never more memory than `maxBytes`. Tried again: no connection, no answer in
- * time, 408, 429 and 5xx, with waits that double up to 30 s (verl's); never another 4xx, which would be refused again.
+ * time, 408, 429 and 5xx, at another address at once if there is one, else with waits that double up to 30 s (verl's);
+ * never another 4xx, which would be refused again.
  */
 import { codeOf, invariant, messageOf, UserError } from "../util/errors.ts";
 import { formatSeconds } from "../util/format.ts";
 import { isTransientStatus, type RetryState, retry, retryAfterMs, TransientError } from "../util/http-retry.ts";
 import { warn } from "../util/log.ts";
+import { nextTarget, restTarget, type Target, targetsAt, wakeTarget } from "./targets.ts";
 
 export type RemoteOptions = {
   /** Sent as a bearer token. */
   readonly apiKey?: string;
-  /** Calls that are under way at once; others wait their turn. */
+  /** Calls that are under way at once at each address; others wait their turn. */
   readonly maxConcurrent?: number;
   /** For one try. */
   readonly timeoutMs?: number;
@@ -31,28 +33,28 @@ type Remote = (body: unknown) => Promise<unknown>;
 
 const maxBytes = 16 * 2 ** 20;
 
-/** A service of JSON at an address; `name` begins the messages about it ("The judge"). */
-export function remote(name: string, address: string, options: RemoteOptions = {}): Remote {
+/** A service of JSON at one address or several; `name` begins the messages about it ("The judge"). */
+export function remote(name: string, addresses: readonly string[], options: RemoteOptions = {}): Remote {
   const { maxConcurrent = 16, timeoutMs = 60_000, deadlineMs = 300_000, maxTries = 16, firstWaitMs = 500 } = options;
-  const url = checkedUrl(name, address);
-  const where = `${name} at ${url}`;
-  const queue = turns(maxConcurrent);
-  let isDown = false;
+  const targets = targetsAt(name, addresses);
+  const queue = turns(maxConcurrent * targets.length);
 
   return (body) =>
     queue(() => {
       const started = performance.now();
+      let target: Target | null = null;
+      let failure: Failure | null = null;
       const noAnswer = ({ problem, advice, cause }: Failure, tries: number) => {
         const effort = tries === 1 ? "" : ` (${tries} tries in ${formatSeconds((performance.now() - started) / 1000)})`;
-        return new UserError(`${where} ${problem}${effort}. ${advice}`, { cause });
+        return new UserError(`${name} at ${target?.url} ${problem}${effort}. ${advice}`, { cause });
       };
-      let failure: Failure | null = null;
       const attemptOnce = async (tries: number) => {
         const leftMs = Math.max(1, Math.ceil(deadlineMs - (performance.now() - started)));
-        const outcome = await attempt(url, body, { ...options, timeoutMs: Math.min(timeoutMs, leftMs) });
+        target = nextTarget(targets, target);
+        const outcome = await attempt(target, body, { ...options, timeoutMs: Math.min(timeoutMs, leftMs) });
         options.signal?.throwIfAborted();
         if ("answer" in outcome) {
-          isDown = false;
+          wakeTarget(target);
           return outcome.answer;
         }
         if (!outcome.isTransient) throw noAnswer(outcome, tries);
@@ -60,11 +62,13 @@ export function remote(name: string, address: string, options: RemoteOptions = {
         throw new TransientError(outcome.problem, { waitMs: outcome.waitMs ?? 0, cause: outcome.cause });
       };
       const onFailure = (error: TransientError, { tries, waitMs, elapsedMs }: RetryState) => {
-        invariant(failure !== null, "a failed attempt has a failure");
+        invariant(failure !== null && target !== null, "a failed attempt has a failure");
         if (tries >= maxTries || elapsedMs + waitMs >= deadlineMs) throw noAnswer(failure, tries);
-        if (!isDown) warn(`${where} ${error.message}; trying again for up to ${formatSeconds(deadlineMs / 1000)}.`);
-        isDown = true; // warn once, until it answers again
-        return waitMs;
+        if (!target.isDown) {
+          const trying = `trying again for up to ${formatSeconds(deadlineMs / 1000)}`;
+          warn(`${name} at ${target.url} ${error.message}; ${trying}.`); // once, until it answers again
+        }
+        return restTarget(target, targets, error.waitMs) ? 0 : waitMs;
       };
       return retry(attemptOnce, { firstWaitMs, signal: options.signal, onFailure });
     });
@@ -83,7 +87,7 @@ type Failure = {
 
 type Attempt = Pick<RemoteOptions, "apiKey" | "signal"> & { readonly timeoutMs: number };
 
-async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: Attempt): Promise<Outcome> {
+async function attempt(target: Target, body: unknown, { apiKey, signal, timeoutMs }: Attempt): Promise<Outcome> {
   // Of its own, and let go of when it ends: signals joined by `AbortSignal.any` are held until the timeout would come.
   const controller = new AbortController();
   const stop = () => controller.abort(signal?.reason);
@@ -94,8 +98,9 @@ async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: A
   }, timeoutMs);
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop, { once: true });
+  target.inFlight++;
   try {
-    const response = await fetch(url, {
+    const response = await fetch(target.url, {
       method: "POST",
       headers: {
         "content-type": "application/json",
@@ -109,6 +114,7 @@ async function attempt(url: URL, body: unknown, { apiKey, signal, timeoutMs }: A
   } catch (error) {
     return unanswered(error, isLate ? timeoutMs : null);
   } finally {
+    target.inFlight--;
     clearTimeout(timer);
     signal?.removeEventListener("abort", stop);
   }
@@ -167,17 +173,6 @@ function unanswered(cause: unknown, timeoutMs: number | null): Failure {
   const code = codeOf(reason);
   const words = messageOf(reason);
   return { problem: `cannot be reached: ${words === "" ? code : words}`, advice, isTransient: true, cause };
-}
-
-function checkedUrl(name: string, address: string): URL {
-  const url = URL.canParse(address) ? new URL(address) : null;
-  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:"))
-    throw new UserError(`${name}'s address is "${address}". It must be a URL such as http://127.0.0.1:8000.`);
-  if (url.username !== "" || url.password !== "")
-    throw new UserError(
-      `${name}'s address holds a user name or password (${url.host}). Leave them out, and give them as the API key.`,
-    );
-  return url;
 }
 
 /** Runs what it is given, at most `most` at a time, in order. */

@@ -20,6 +20,13 @@ export type RewardInput = {
   readonly responseLength: number;
   /** The row in its file, for messages. */
   readonly row?: number;
+  /**
+   * For a function beside `reward_model.judge.url` or `reward_model.service.url`: an address such as `127.0.0.1:41234`
+   * that spreads requests over these servers (verl's `reward_router_address`).
+   */
+  readonly rewardRouterAddress?: string;
+  /** Beside it, the folder of the tokenizer of `reward_model.model.path` (verl's `reward_model_tokenizer`). */
+  readonly rewardModelTokenizer?: string;
 };
 
 /**

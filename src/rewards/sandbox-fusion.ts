@@ -56,7 +56,7 @@ export function fusionRunner(url: string, options: FusionOptions): CaseRunner {
     firstWaitMs,
     deadlineMs: MAX_TRIES * (perTryMs + 4 * firstWaitMs),
   };
-  const post = remote("The Sandbox Fusion service", url, settings);
+  const post = remote("The Sandbox Fusion service", [url], settings);
   return {
     width: maxConcurrent,
     async run(solution, test) {

@@ -13,7 +13,8 @@ import type { RewardInput, RewardValue } from "./reward.ts";
 type ServiceProtocol = "vllm" | "sglang" | "json";
 
 type ServiceOptions = RemoteOptions & {
-  readonly url: string;
+  /** Several where calls are spread over servers. */
+  readonly urls: readonly string[];
   readonly protocol: ServiceProtocol;
   /** The name under which the model is served; not sent by the protocol `json`. */
   readonly model?: string;
@@ -71,15 +72,16 @@ const protocols: Record<ServiceProtocol, Protocol> = {
 
 /** A reward function that asks a service. A sample without `servedText` is sent as the actor's prompt and response. */
 export function serviceReward(options: ServiceOptions): (input: ServedSample) => Promise<RewardValue> {
-  const { url, model = "" } = options;
+  const { urls, model = "" } = options;
   const { path, send, answer } = protocols[options.protocol];
-  const call = remote("The reward service", withPath(url, path), options);
+  const addresses = urls.map((url) => withPath(url, path));
+  const call = remote("The reward service", addresses, options);
   return async (input) => {
     const said = await call(send({ input, text: input.servedText ?? input.prompt + input.response, model }));
     const parsed = answer.safeParse(said);
     if (parsed.success) return parsed.data;
     throw new UserError(
-      `The reward service at ${url} answered ${excerpt(JSON.stringify(said))}, which is not what ` +
+      `The reward service at ${urls.join(", ")} answered ${excerpt(JSON.stringify(said))}, which is not what ` +
         `the protocol ${options.protocol} calls a score. Check the address, the protocol and what is served there.`,
     );
   };

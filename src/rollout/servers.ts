@@ -7,7 +7,14 @@
 import { codeOf, invariant, messageOf, UserError } from "../util/errors.ts";
 import { fetchWithoutTimeout } from "../util/fetch-without-timeout.ts";
 import { formatSeconds } from "../util/format.ts";
-import { isTransientStatus, type RetryState, retry, retryAfterMs, TransientError } from "../util/http-retry.ts";
+import {
+  isTransientStatus,
+  leastBusy,
+  type RetryState,
+  retry,
+  retryAfterMs,
+  TransientError,
+} from "../util/http-retry.ts";
 import { warn } from "../util/log.ts";
 import { errorOf, excerpt, IncompleteReply, StreamedError, UnexpectedReply } from "./remote-reply.ts";
 
@@ -60,7 +67,7 @@ export class Servers {
     const { retryMs = 120_000, pauseMs = 500 } = this.#options;
     let server: Server | null = null;
     const attempt = async () => {
-      server = only ?? this.#pick(server);
+      server = only ?? leastBusy(this.all, server);
       const value = await this.#once(server, call, read);
       this.#hasWarned = false;
       return value;
@@ -155,14 +162,6 @@ export class Servers {
         waitMs: retryAfterMs(response.headers),
       });
     return refusal(server, response.status, message, this.#options.setting);
-  }
-
-  /** The least busy server; the one that has just failed only if there is no other. */
-  #pick(failed: Server | null): Server {
-    const others = this.all.filter((server) => server !== failed);
-    const [first, ...rest] = others.length === 0 ? this.all : others;
-    invariant(first !== undefined, "there is at least one server");
-    return rest.reduce((best, server) => (server.inFlight < best.inFlight ? server : best), first);
   }
 
   #noAnswer(server: Server, error: TransientError, tries: number, failingMs: number): UserError {

@@ -4,6 +4,7 @@
  * An attempt throws a `TransientError` for a failure that may pass; any other error ends the call at once. The caller
  * decides when to give up. A server's Retry-After lengthens a wait, and an aborted signal ends it with its reason.
  */
+import { invariant } from "./errors.ts";
 
 /** A failure after which another attempt may succeed. */
 export class TransientError extends Error {
@@ -17,6 +18,14 @@ export class TransientError extends Error {
     this.waitMs = options.waitMs ?? 0;
     this.silentMs = options.silentMs ?? 0;
   }
+}
+
+/** The least busy of some servers; the one that has just failed only if there is no other. */
+export function leastBusy<S extends { readonly inFlight: number }>(servers: readonly S[], failed: S | null): S {
+  const others = servers.filter((server) => server !== failed);
+  const [first, ...rest] = others.length === 0 ? servers : others;
+  invariant(first !== undefined, "there is at least one server");
+  return rest.reduce((best, server) => (server.inFlight < best.inFlight ? server : best), first);
 }
 
 const modelServerStatuses = new Set([408, 409, 425, 429, 500, 502, 503, 504, 529]);

@@ -8,6 +8,7 @@ import { klEstimate } from "../../algos/kl/estimates.ts";
 import { actorLoss } from "../../algos/losses/actor-loss.ts";
 import { valueLoss } from "../../algos/losses/value-loss.ts";
 import { samplingWeights } from "../../algos/selection/pf-ppo.ts";
+import { checkManagerFile } from "../../rewards/manager.ts";
 import { UserError } from "../../util/errors.ts";
 import { isNamed } from "../hooks.ts";
 import { isServed, modelParts, type RewardPart, rewardTree } from "./reward-tree.ts";
@@ -178,37 +179,49 @@ function checkRewards(config: PpoConfig): void {
         "Put a function that takes a list of samples into a file: custom_reward_function.path=….",
     );
   }
-  settings.managerSettings(config);
-  for (const part of rewardTree(config).parts) checkPart(part);
+  checkManager(config);
+  for (const part of rewardTree(config).parts) checkPart(part, config.reward.sources !== null);
+}
+
+/** A manager of ours has a name that exists, one of the user's a file. */
+function checkManager(config: PpoConfig): void {
+  const { source, module } = config.reward_manager;
+  if (source === "register") settings.managerSettings(config);
+  else if (module.path !== null) checkManagerFile(module.path);
+  else {
+    throw new UserError(
+      "`reward_manager.source` is importlib, and `reward_manager.module.path` names no file. Set it to the file with the manager.",
+    );
+  }
 }
 
 /** A reward model has a path, a judge what it is asked. */
-function checkPart(part: RewardPart): void {
+function checkPart(part: RewardPart, hasTree: boolean): void {
   if (part.use === "function" || part.use === "scorer") return;
   const { key, use, model } = part;
   const { judge, service } = model;
   if (use === "model" && model.model.path === null) {
+    const why = hasTree ? "`reward.sources` has an entry for a reward model" : "`reward_model.enable` is true";
     throw new UserError(
-      `A reward model scores (\`reward_model.enable\` or \`reward.sources\`), and \`${key}.model.path\` is missing. ` +
-        "Set it to a folder or hub id of a reward model.",
+      `${why}, and \`${key}.model.path\` is missing. Set it to a folder or hub id of a reward model.`,
     );
   }
   if (isServed(part) && model.model.path === null) {
     throw new UserError(
-      `\`${key}.service.url\` is ${service.url}, and \`${key}.model.path\` is missing. By the protocol ${service.protocol} a ` +
+      `\`${key}.service.url\` is ${service.url.join(", ")}, and \`${key}.model.path\` is missing. By the protocol ${service.protocol} a ` +
         "served model gets the conversation in its own chat template: set the path to the folder or hub id of that " +
         "model. Only its tokenizer is read.",
     );
   }
   if (use === "model") return;
-  if (model[use].url === null)
+  if (model[use].url.length === 0)
     throw new UserError(
       `\`reward.sources\` has an entry with \`use\`=${use}, and \`${key}.${use}.url\` is missing. Set it.`,
     );
   for (const [name, value] of Object.entries({ model: judge.model, template: judge.template })) {
     if (use !== "judge" || value !== null) continue;
     throw new UserError(
-      `\`${key}.judge.url\` is ${judge.url}, and \`${key}.judge.${name}\` is missing. A judge needs it.`,
+      `\`${key}.judge.url\` is ${judge.url.join(", ")}, and \`${key}.judge.${name}\` is missing. A judge needs it.`,
     );
   }
 }

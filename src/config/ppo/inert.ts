@@ -199,10 +199,7 @@ const rewards: Readonly<Record<string, Inert>> = {
   ...without("responses are scored as they finish, in processes of their own", ["reward"], {
     max_concurrency_per_worker: [],
   }),
-  ...without("the managers are those of `reward_manager.name`", [""], {
-    "reward_manager.module": off,
-    "reward_manager.module.name": [],
-  }),
+  ...without("`reward_manager.name` is the name of the manager", [""], { "reward_manager.module.name": [] }),
 };
 
 const reading: Readonly<Record<string, Inert>> = {

@@ -5,7 +5,7 @@
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { isNamed } from "../hooks.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
-import { isServed, type PartOf, type RewardPart, rewardTree } from "./reward-tree.ts";
+import { isServed, type PartOf, type RewardPart, rewardTree, routedServers } from "./reward-tree.ts";
 import type { PpoConfig } from "./tree.ts";
 
 /** Keys that have no effect while `because` gives a reason; a key that ends in a dot stands for all below it. */
@@ -113,7 +113,10 @@ const others: readonly Unused[] = [
   },
   {
     keys: ["reward_model.model."],
-    because: (config) => (usesModel(config, (part) => part.use === "model" || isServed(part)) ? null : noModel(config)),
+    because: (config) =>
+      routedServers(config) !== null || usesModel(config, (part) => part.use === "model" || isServed(part))
+        ? null
+        : noModel(config),
   },
   {
     keys: ["reward_model.enable", "reward_model.max_length"],
@@ -124,6 +127,7 @@ const others: readonly Unused[] = [
       keys: [`reward_model.${way}.`],
       because: (config) => {
         if (config.reward.sources === null || usesModel(config, ({ use }) => use === way)) return null;
+        if (routedServers(config)?.use === way) return null;
         return noEntry(way);
       },
     }),
@@ -141,9 +145,16 @@ const others: readonly Unused[] = [
       manager.name === "rate_limited" ? null : `\`reward_manager.name\` is ${manager.name}, not rate_limited`,
   },
   {
+    keys: ["reward_manager.module.path"],
+    because: ({ reward_manager: manager }) =>
+      manager.source === "importlib" ? null : "`reward_manager.source` is register, not importlib",
+  },
+  {
     keys: ["reward.batch_size"],
     because: ({ reward_manager: manager }) =>
-      manager.name === "batch" ? null : `\`reward_manager.name\` is ${manager.name}, not batch`,
+      manager.name === "batch" || manager.source === "importlib"
+        ? null
+        : `\`reward_manager.name\` is ${manager.name}, not batch`,
   },
   {
     keys: ["reward_model.reward_kwargs."],

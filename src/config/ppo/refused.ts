@@ -79,20 +79,12 @@ export const ppoRefused: Readonly<Record<string, Refused>> = {
       allowed: [...none, "${oc.select:actor_rollout_ref.rollout.multi_turn.function_tool_path, null}"],
     },
   }),
-  "reward_manager.source": {
-    because: `${noPython} Choose a manager by reward_manager.name, or write a reward function.`,
-    allowed: ["register", null],
-  },
-  "reward_manager.module.path": {
-    because: `${noPython} Write a reward function instead: custom_reward_function.path=….`,
-    allowed: [null],
-  },
   "reward_model.reward_loop_source": {
-    because: `${noPython} Choose a manager by reward_manager.name.`,
+    because: `${noPython} Choose a manager by reward_manager.name, or write one in TypeScript: reward_manager.source=importlib and reward_manager.module.path=manager.ts.`,
     allowed: ["register", null],
   },
   "reward_model.reward_loop_module_path": {
-    because: `${noPython} Choose a manager by reward_manager.name.`,
+    because: `${noPython} Choose a manager by reward_manager.name, or write one in TypeScript: reward_manager.source=importlib and reward_manager.module.path=manager.ts.`,
     allowed: [null],
   },
   "trainer.default_hdfs_dir": {

@@ -87,6 +87,14 @@ export function checkDataSource(tree: RewardTree, dataSource: string): void {
 export const modelParts = (config: PpoConfig): PartOf<"model">[] =>
   rewardTree(config).parts.filter((part) => part.use === "model");
 
+/** The servers that a reward function may ask: those of `reward_model`, the judge's before the service's. */
+export function routedServers(config: PpoConfig): PartOf<"judge" | "service"> | null {
+  const { reward_model: model } = config;
+  if (!rewardTree(config).parts.some(({ use }) => use === "function")) return null;
+  const use = (["judge", "service"] as const).find((way) => model[way].url.length > 0);
+  return use === undefined ? null : { use, key: "reward_model", model };
+}
+
 /** Whether a server runs the reward model: it is sent the conversation in the model's own chat template. */
 export const isServed = ({ use, model }: ModelledPart<RewardPart["use"]>): boolean =>
   use === "service" && model.service.protocol !== "json";
@@ -123,7 +131,7 @@ function functionPart({ reward, reward_manager: manager }: PpoConfig, name: stri
       path: found.path,
       name: found.name,
       kwargs: found.reward_kwargs,
-      isBatch: manager.name === "batch",
+      isBatch: isBatch(manager),
     },
   };
 }
@@ -140,7 +148,7 @@ function customPart(config: PpoConfig): RewardPart {
 
 function customScorer({ custom_reward_function: custom, reward_manager: manager }: PpoConfig): Scorer | null {
   const { path, name, reward_kwargs: kwargs } = custom;
-  return path === null ? custom.function : { kind: "file", path, name, kwargs, isBatch: manager.name === "batch" };
+  return path === null ? custom.function : { kind: "file", path, name, kwargs, isBatch: isBatch(manager) };
 }
 
 function modelOf({ reward, reward_model: model }: PpoConfig, name: string | null) {
@@ -158,16 +166,20 @@ function unknown(what: string, branch: string, name: string, known: readonly str
   );
 }
 
+const isBatch = ({ source, name }: PpoConfig["reward_manager"]): boolean => source === "register" && name === "batch";
+
 /** The part that scores everything where no tree is given. */
 function onlyPart(config: PpoConfig): RewardPart {
   const { reward_model: model } = config;
   const scorer = customScorer(config);
   const key = "reward_model";
+  // Beside a function, a judge's or a service's address is what the function may ask.
+  const isAlone = scorer === null;
   const ways: readonly (readonly [key: string, part: RewardPart | null])[] = [
     ["custom_reward_function", scorer === null ? null : { use: "function", key: "custom_reward_function", scorer }],
     ["reward_model.enable", model.enable ? { use: "model", key, model } : null],
-    ["reward_model.judge.url", model.judge.url === null ? null : { use: "judge", key, model }],
-    ["reward_model.service.url", model.service.url === null ? null : { use: "service", key, model }],
+    ["reward_model.judge.url", !isAlone || model.judge.url.length === 0 ? null : { use: "judge", key, model }],
+    ["reward_model.service.url", !isAlone || model.service.url.length === 0 ? null : { use: "service", key, model }],
   ];
   const set = ways.flatMap(([setBy, part]) => (part === null ? [] : [{ setBy, part }]));
   if (set.length > 1) {

@@ -22,7 +22,7 @@ import {
   text,
 } from "../../util/field.ts";
 import { rewardSources } from "./reward-sources.ts";
-import { rewardFunction, variable } from "./values.ts";
+import { addresses, rewardFunction, variable } from "./values.ts";
 
 const overlong_buffer_cfg = {
   enable: field(bool, false, "Let the manager dapo take points off responses that come near the limit."),
@@ -33,7 +33,11 @@ const overlong_buffer_cfg = {
 
 /** A generative judge: see `rewards/judge.ts`. */
 const judge = {
-  url: field(nullable(text), null, "Address of an OpenAI-compatible API whose chat model scores; null for none."),
+  url: field(
+    addresses,
+    null,
+    "Address of an OpenAI-compatible API whose chat model scores, or a list of them; null for none. Beside a reward function: what the function may ask.",
+  ),
   model: field(nullable(name), null, "The model's name there."),
   template: field(
     nullable(text),
@@ -57,7 +61,11 @@ const judge = {
 
 /** A reward model that is served elsewhere: see `rewards/service.ts`. */
 const service = {
-  url: field(nullable(text), null, "Address of a reward service; null for none."),
+  url: field(
+    addresses,
+    null,
+    "Address of a reward service, or a list of them; null for none. Beside a reward function: what the function may ask.",
+  ),
   protocol: field(
     choice("vllm", "sglang", "json"),
     "vllm",
@@ -127,10 +135,22 @@ export const reward_model = {
 };
 
 export const reward_manager = {
+  source: field(
+    orNull(choice("register", "importlib"), "register"),
+    "register",
+    "Where the manager is from: `register` for ours, `importlib` for the file of module.path.",
+  ),
+  module: {
+    path: field(
+      nullable(path),
+      null,
+      "TypeScript or JavaScript file that exports a reward manager under reward_manager.name: `defineRewardManager`.",
+    ),
+  },
   name: field(
     orNull(name, "naive"),
     "${reward_model.reward_manager}",
-    "How functions are called and scores treated: naive, batch, dapo, prime or rate_limited.",
+    "How functions are called and scores treated: naive, batch, dapo, prime or rate_limited, or an export of module.path.",
   ),
 };
 

@@ -165,7 +165,12 @@ export function microBatching(config: PpoConfig, pass: Pass | PartOf<"model">): 
   return isDynamic || rows === null ? { maxTokens: Math.max(maxTokens, prompt + response) } : { rows };
 }
 
-/** What `reward_manager.name` makes of scores. */
+/** The file of a manager of the user's own; null for ours. */
+export function managerFile({ reward_manager: manager }: PpoConfig): string | null {
+  return manager.source === "importlib" ? manager.module.path : null;
+}
+
+/** What the manager `reward_manager.name` of ours makes of scores. */
 export function managerSettings({ reward_manager: manager, reward_model: model }: PpoConfig): ManagerRule {
   return managerRule(manager.name, model.reward_kwargs);
 }

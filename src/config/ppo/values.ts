@@ -6,7 +6,7 @@
 import { z } from "zod";
 import type { CustomReward } from "../../rewards/reward.ts";
 import type { Scorer } from "../../rewards/rewards.ts";
-import { int, type Type } from "../../util/field.ts";
+import { int, names, type Type } from "../../util/field.ts";
 
 /** Steps from one time to the next; verl's other words for never are -1 here. */
 export const everySteps: Type<number, number | false> = {
@@ -29,6 +29,12 @@ export const topP: Type<number> = {
 export const variable: Type<string> = {
   schema: z.string().regex(/^[A-Za-z_]\w*$/),
   expects: "the name of an environment variable, such as JUDGE_API_KEY",
+};
+
+/** One web address or several, of servers that do the same; null is none. */
+export const addresses: Type<readonly string[], string | readonly string[] | null> = {
+  ...names,
+  expects: "an address such as http://127.0.0.1:8000, a list of addresses, or null",
 };
 
 /** A function that a TypeScript config holds: what it prints as, and where another process finds it. */

@@ -22,7 +22,7 @@ import { fetchModel } from "../fetch-model.ts";
 import { scorerOf } from "../reward-scorer.ts";
 import { rewardApiKey } from "./api-key.ts";
 import { byRound, type EpisodeScoring, type ScoreRound } from "./by-round.ts";
-import { responseIds, responseLength, type UnscoredEpisode } from "./episode.ts";
+import { responseIds, responseLength, turnCount, type UnscoredEpisode } from "./episode.ts";
 
 /** One open part of the reward. */
 export type OpenPart = EpisodeScoring & { close(): Promise<void> };
@@ -34,6 +34,10 @@ export type ScoringNeeds = {
   /** The reward models of the run, by their config keys. */
   readonly rewardModels: ReadonlyMap<string, Model>;
   readonly context: TrainContext;
+  /** What a function that asks a judge or a service gets. */
+  readonly router: Pick<RewardInput, "rewardRouterAddress" | "rewardModelTokenizer">;
+  /** A manager of the user's own asks for calls with all samples of a step. */
+  readonly callsInBatches: boolean;
   /** Ends calls that nobody waits for any more, so that they do not keep the program alive. */
   readonly signal: AbortSignal;
 };
@@ -43,14 +47,19 @@ type Ways = {
 };
 
 const ways: Ways = {
-  function: ({ scorer }, { config }) => functionScoring(config, scorer, plainInput),
+  function: ({ scorer }, { config, router, callsInBatches }) =>
+    functionScoring(
+      config,
+      callsInBatches && scorer.kind === "file" ? { ...scorer, isBatch: true } : scorer,
+      (episode) => ({ ...plainInput(episode), ...router }),
+    ),
   scorer: ({ scorer }, { config }) => functionScoring(config, scorer, plainInput),
   model: modelScoring,
   judge: (part, { config, context, signal }) => {
-    const { url, model, template, pattern, range, temperature, max_tokens: maxTokens } = part.model.judge;
-    invariant(url !== null && model !== null && template !== null, "a judge has an address, a model and a template");
+    const { url: urls, model, template, pattern, range, temperature, max_tokens: maxTokens } = part.model.judge;
+    invariant(model !== null && template !== null, "a judge has a model and a template");
     const run = judgeReward({
-      url,
+      urls,
       model,
       template,
       temperature,
@@ -63,10 +72,9 @@ const ways: Ways = {
     return functionScoring(config, { kind: "function", run }, plainInput);
   },
   service: async (part, needs) => {
-    const { url, protocol, model } = part.model.service;
-    invariant(url !== null, "a service has an address");
+    const { url: urls, protocol, model } = part.model.service;
     const run = serviceReward({
-      url,
+      urls,
       protocol,
       signal: needs.signal,
       ...rewardApiKey(part, needs.context.env),
@@ -125,13 +133,14 @@ async function functionScoring(config: PpoConfig, scorer: Scorer, inputOf: Input
 }
 
 /** What a reward function gets of an episode. */
-function plainInput(episode: UnscoredEpisode): RewardInput {
+export function plainInput(episode: UnscoredEpisode): RewardInput {
   const { row, text } = episode.prompt;
   return {
     dataSource: row.dataSource,
     prompt: text,
     response: episode.text,
-    extraInfo: row.extraInfo,
+    // As in verl; no tool or environment gives rewards during a single answer. What the row says itself is kept.
+    extraInfo: { num_turns: turnCount(episode), rollout_reward_scores: {}, ...row.extraInfo },
     groundTruth: row.rewardModel?.ground_truth,
     responseLength: responseLength(episode),
     row: row.source.row,

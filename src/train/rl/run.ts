@@ -5,7 +5,7 @@
  * the correction. A step is in `step.ts`, the order of steps in a driver (`in-turns.ts`).
  */
 
-import { rewardTree } from "../../config/ppo/reward-tree.ts";
+import { rewardTree, routedServers } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { correctionSettings } from "../../config/ppo/settings.ts";
 import type { Engine, Model, TokenRow } from "../../engine/contract.ts";
@@ -30,7 +30,8 @@ import { validate } from "./validate.ts";
 
 /** Train to the end, or until the signal is aborted. */
 export async function trainRl(config: PpoConfig, context: TrainContext): Promise<void> {
-  for (const part of rewardTree(config).parts) rewardApiKey(part, context.env); // a missing key is found before a model is opened
+  for (const part of [...rewardTree(config).parts, routedServers(config)])
+    if (part !== null) rewardApiKey(part, context.env); // a missing key is found before a model is opened
   const prompts = await loadPrompts(config, context);
   const { trainer } = config;
   const expiry = machineExpiry(context.env, trainer.esi_redundant_time);
