@@ -4,6 +4,7 @@
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { isNamed } from "../hooks.ts";
+import { rewardPoolKeys, whyNoPool } from "../ray/pool.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import { isServed, type PartOf, type RewardPart, rewardTree } from "./reward-tree.ts";
 import type { PpoConfig } from "./tree.ts";
@@ -115,6 +116,7 @@ const others: readonly Unused[] = [
     keys: ["reward_model.model."],
     because: (config) => (usesModel(config, (part) => part.use === "model" || isServed(part)) ? null : noModel(config)),
   },
+  { keys: Object.keys(rewardPoolKeys).map((key) => `reward_model.${key}`), because: whyNoPool },
   {
     keys: ["reward_model.enable", "reward_model.max_length"],
     because: (config) => (usesModel(config, ({ use }) => use === "model") ? null : noModel(config)),
