@@ -245,7 +245,13 @@ const running: Readonly<Record<string, Inert>> = {
   ...without("one round of sampling is under way at a time", ["algorithm"], {
     "filter_groups.max_inflight_gen_batches": [1],
   }),
-  ...without("checkpoints stay where they are", ["trainer"], { del_local_ckpt_after_load: off }),
+  ...without(
+    "checkpoints stay where they are, as in verl, which deletes local copies of those on HDFS only",
+    ["trainer"],
+    {
+      del_local_ckpt_after_load: off,
+    },
+  ),
   ...without("there is no Ray, no Hydra and no profiler here; the run folder is `trainer.default_local_dir`", [""], {
     "trainer.ray_wait_register_center_timeout": [],
     "trainer.profile_steps": off,

@@ -187,7 +187,10 @@ const others: readonly Unused[] = [
     because: ({ actor_rollout_ref: { rollout: sampler }, trainer }) => {
       if (trainer.engine !== "ray") return null;
       if (sampler.base_url.length > 0) return `\`${rollout}.base_url\` names servers that run already`;
-      return sampler.name === "vllm" ? null : `the workers that train sample too, unless \`${rollout}.name\` is vllm`;
+      if (sampler.name === "vllm") return null;
+      return sampler.name === "sglang"
+        ? `the workers that train sample too, because SGLang is not started here: start it, and set \`${rollout}.base_url\` to its address`
+        : `the workers that train sample too, unless \`${rollout}.name\` is vllm`;
     },
   },
 ];
