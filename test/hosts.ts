@@ -142,7 +142,7 @@ export class Host {
 
   /** What of trainyard runs on it. */
   leftovers(): string[] {
-    return this.#place.commands().filter((line) => /^ray::(Vllm)?Host|trainyard/.test(line));
+    return this.#place.commands().filter((line) => /^ray::(Worker|VllmServer)Actor|trainyard/.test(line));
   }
 
   /** Every process ends at once, as in a power cut. */

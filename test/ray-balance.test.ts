@@ -1,4 +1,5 @@
 /** What several workers change in the order and the metrics of a step. TRAINYARD_TEST_PYTHON names an interpreter with ray. */
+import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasRay, playOnRay } from "./ray-yard.ts";
 import { Yard } from "./rl-yard.ts";
@@ -24,6 +25,7 @@ describe.skipIf(!hasRay)("on Ray (needs Python with ray)", { timeout: 180_000 },
       "trainer.engine=ray",
       "trainer.n_gpus_per_node=2",
       "ray_kwargs.ray_init.num_cpus=3",
+      `ray_kwargs.timeline_json_file=${yard.path("traces", "two.json")}`,
     ]);
     const [data] = await yard.metrics("two", { withTimings: true });
     const metric = (name: string) => data![name]!;
@@ -35,5 +37,11 @@ describe.skipIf(!hasRay)("on Ray (needs Python with ray)", { timeout: 180_000 },
     expect(spread).toBeLessThanOrEqual(metric("global_seqlen/minmax_diff"));
     expect(metric("perf/throughput")).toBeCloseTo(total / (2 * metric("perf/time_per_step")), 6);
     expect(metric("actor/grad_norm")).toBeGreaterThan(0);
+
+    const events = JSON.parse(await readFile(yard.path("traces", "two.json"), "utf8")) as Record<string, unknown>[];
+    for (const method of ["load", "sample", "forward", "backward", "step", "save"]) {
+      const calls = events.filter(({ cat }) => cat === `task::${method}`);
+      expect(new Set(calls.map(({ tid }) => tid)).size, `workers that ${method}`).toBe(2);
+    }
   });
 });

@@ -16,7 +16,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Model } from "../src/engine/contract.ts";
 import { EngineLost } from "../src/engine/lost.ts";
 import { type GroupPlace, RayEngine, type RayEngineOptions } from "../src/engine/ray/engine.ts";
-import { type GroupSpec, Shim } from "../src/engine/ray/shim.ts";
+import { Shim, type ShimSpec } from "../src/engine/ray/shim.ts";
 import { UserError } from "../src/util/errors.ts";
 import { fixture, trainSteps } from "./engine-conformance.ts";
 import { hasRay, playOnRay, processesOf, python, startNodes, workersOf } from "./ray-yard.ts";
@@ -193,9 +193,8 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
   });
 
   describe("a worker cannot do what it is asked,", () => {
-    const pair: GroupSpec = {
-      nodes: 1,
-      perNode: 2,
+    const pair: ShimSpec = {
+      pools: [{ pool: null, nodes: 1, perNode: 2 }],
       device: "cpu",
       bundle: { CPU: 1 },
       address: null,
@@ -216,18 +215,18 @@ describe.skipIf(!hasRay)("the Ray engine (needs Python with ray), when", { timeo
 
     test("find a folder that another worker has: the machine is named, and the group continues", async () => {
       const [there, nowhere] = [{ folder: fixture("logits/llama") }, { folder: "/nowhere/model" }];
-      const asked = shim.call("describe", [there, nowhere]);
+      const asked = shim.group().call("describe", (rank) => [there, nowhere][rank]!);
       await expect(asked).rejects.toThrow(UserError);
       await expect(asked).rejects.toThrow(
         /\/nowhere\/model does not exist on the machine .*same path on every machine/,
       );
-      const { vocabSize } = (await shim.call("describe", [there, there]))[0]!;
+      const { vocabSize } = (await shim.group().call("describe", () => there))[0]!;
       expect(vocabSize).toBeGreaterThan(0);
     });
 
     test("receive a message that does not fit into Ray's object store: it says so", async () => {
       const large = { folder: fixture("logits/llama"), more: new Float64Array(15_000_000) };
-      const asked = shim.call("describe", [large, large]);
+      const asked = shim.group().call("describe", () => large);
       await expect(asked).rejects.toThrow(EngineLost);
       await expect(asked).rejects.toThrow(/Ray's object store is full.*object_store_memory/);
     });

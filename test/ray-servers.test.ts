@@ -128,7 +128,8 @@ describe.skipIf(!hasRay)("servers beside the workers (needs Python with ray)", {
 
   test("another NCCL version than the workers' is an error, and the error of a server names the server", async () => {
     const times = { startMs: 120 * SECONDS, collectiveMs: 60 * SECONDS, silenceMs: 60 * SECONDS };
-    const one = { nodes: 1, perNode: 1, device: "cpu", bundle: { CPU: 1 }, address: null } as const;
+    const pools = [{ pool: null, nodes: 1, perNode: 1 }];
+    const one = { pools, device: "cpu", bundle: { CPU: 1 }, address: null } as const;
     const more = { init: {}, local: { num_cpus: 1 }, env: {}, isReplacing: false };
     const shim = await Shim.start(python, { ...one, ...more, ...times }, AbortSignal.any([]));
     try {

@@ -78,7 +78,7 @@ export function processesOf(session: number): number[] {
 
 /** The workers that run in the cluster of a session (Linux). */
 export function workersOf(session: number): number[] {
-  return processesOf(session).filter((pid) => textOf(`/proc/${pid}/cmdline`).startsWith("ray::Host"));
+  return processesOf(session).filter((pid) => textOf(`/proc/${pid}/cmdline`).startsWith("ray::WorkerActor"));
 }
 
 const processes = (): number[] =>

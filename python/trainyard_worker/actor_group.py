@@ -1,4 +1,4 @@
-"""The Ray actors of one engine: its workers, or the vLLM servers beside them. A group is complete or lost as a whole.
+"""Ray actors of one engine: the workers of a pool, or the vLLM servers. A group is complete or lost as a whole.
 
 The group creates its actors in placement groups, passes the controller's calls on to them, and watches them: an actor
 that dies or does not answer is reported to the controller.
@@ -18,6 +18,8 @@ from .errors import NETWORK, NotEnoughResources, UserError, WorkersUnreachable
 from .health_check import ServerLost
 
 Request = dict[str, Any]
+Spec = dict[str, Any]
+"""What a group asks for: `nodes`, `perNode`, the `bundle` of resources of each actor, and the name of its `pool`."""
 _OTHER_ERRORS_SECONDS = 2.0
 """How long after the error of one worker the death of another may be noticed."""
 
@@ -35,42 +37,53 @@ class Controller(Protocol):
         """Answer a request with an error."""
 
 
-class ActorGroup:
-    """The workers of an engine, or its servers."""
+SERVER_NAMES = ("The vLLM server", "vLLM servers")
 
-    def __init__(self, controller: Controller, kind: str) -> None:
+
+def worker_names(pool: str | None) -> tuple[str, str]:
+    """One worker of a pool and several, as messages name them; None is the pool of the models that are trained."""
+    return ("Worker", "workers") if pool is None else (f"The {pool}'s worker", f"workers of the {pool}")
+
+
+class ActorGroup:
+    """The workers of a pool, or the servers; `names` are those of one and of several in messages."""
+
+    def __init__(self, controller: Controller, names: tuple[str, str]) -> None:
         self._controller = controller
-        self._kind = kind
+        self._kind, self._plural = names
         self._actors: list[Any] = []
         self._placements: list[Any] = []
         self._members: list[dict[str, Any]] = []
         self._lost: set[int] = set()
-        self._resources: dict[str, float] = {}
         self._is_stopping = False
 
-    def start_workers(self, a: Request, deadline: float) -> None:
-        """Place the workers and let them join one process group."""
-        import ray
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """Where each actor runs, by rank."""
+        return self._members
 
+    def start_workers(self, a: Request, spec: Spec, others: list[Spec], deadline: float) -> None:
+        """Place the workers and let them join one process group; `others` are groups that need resources too."""
         from .worker_actor import WorkerActor, as_actor
 
-        self._place(a, deadline, as_actor(WorkerActor))
+        self._place(spec, others, deadline, as_actor(WorkerActor))
         self._start_watching(a["silence"], deadline)
         self._join(a, deadline)
-        self._controller.answer(a, {"workers": self._members, "address": ray.get_runtime_context().gcs_address})
 
-    def start_servers(self, a: Request, workers: ActorGroup, is_local: bool, deadline: float) -> None:
-        """Place the servers, on the nodes of the workers or with resources of their own. The answer is null if the
-        Python of a node has no vLLM."""
+    def start_servers(
+        self, a: Request, workers: ActorGroup, others: list[Spec], is_local: bool, deadline: float
+    ) -> None:
+        """Place the servers, on the nodes of the workers or with resources of their own, beside those of `others`. The
+        answer is null if the Python of a node has no vLLM."""
         from .vllm_server import VllmServerActor, create_beside
         from .worker_actor import as_actor
 
         actor_class = as_actor(VllmServerActor)
         arguments = (a["python"], is_local)
         if a["own"] is None:
-            self._actors = create_beside(workers._members, a["parallel"], actor_class, *arguments)
+            self._actors = create_beside(workers.members, a["parallel"], actor_class, *arguments)
         else:
-            self._place(a["own"], deadline, actor_class, *arguments, others=workers)
+            self._place(a["own"], others, deadline, actor_class, *arguments)
         if all(self._get_all([actor.has_vllm.remote() for actor in self._actors], deadline)):
             self._start_watching(a["silence"], deadline)
             self._controller.answer(a, {"servers": self._members})
@@ -104,7 +117,8 @@ class ActorGroup:
                 self._controller.answer(a, answers)
 
         for rank, (actor, data) in enumerate(zip(self._actors, a["args"], strict=True)):
-            future = actor.call.remote(a["method"], data).future()
+            named = actor.call.options(name=a["method"])  # a category in Ray's timeline
+            future = named.remote(a["method"], data).future()
             future.add_done_callback(lambda done, rank=rank: on_done(rank, done))
 
     def stop(self) -> None:
@@ -123,37 +137,36 @@ class ActorGroup:
 
     # ------------------------------------------------------------ starting
 
-    def _place(
-        self, a: Request, deadline: float, actor_class: Any, *arguments: Any, others: ActorGroup | None = None
-    ) -> None:
-        """Create `perNode` actors on each of `nodes` nodes; `others` is a group that also needs resources."""
+    def _place(self, spec: Spec, others: list[Spec], deadline: float, actor_class: Any, *arguments: Any) -> None:
+        """Create `perNode` actors on each of `nodes` nodes; `others` are groups that need resources too."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        bundle = a["bundle"]
-        self._resources = {name: each * a["nodes"] * a["perNode"] for name, each in bundle.items()}
-        self._check_resources(bundle, {} if others is None else others._resources)
-        for _ in range(a["nodes"]):
-            placement = ray.util.placement_group([bundle] * a["perNode"], strategy="STRICT_PACK")
+        bundle = spec["bundle"]
+        self._check_resources(spec, others)
+        for _ in range(spec["nodes"]):
+            placement = ray.util.placement_group([bundle] * spec["perNode"], strategy="STRICT_PACK")
             self._placements.append(placement)
             if not placement.wait(max(1.0, deadline - time.monotonic())):
                 raise UserError(
-                    f"Ray found no room for {a['perNode']} {self._plural} on one node in time; each takes "
+                    f"Ray found no room for {spec['perNode']} {self._plural} on one node in time; each takes "
                     f"{_resources(bundle)}. Free some, or ask for fewer."
                 )
-            for index in range(a["perNode"]):
+            for index in range(spec["perNode"]):
                 strategy = PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=index)
                 options = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
                 self._actors.append(actor_class.options(scheduling_strategy=strategy, **options).remote(*arguments))
 
-    def _check_resources(self, bundle: dict[str, float], taken: dict[str, float]) -> None:
+    def _check_resources(self, spec: Spec, others: list[Spec]) -> None:
         import ray
 
         total = ray.cluster_resources()
-        for name, each in bundle.items():
-            has, others, needs = total.get(name, 0), taken.get(name, 0), self._resources[name]
-            if has < others + needs:
-                besides = f", beside {others:g} for the workers" if others > 0 else ""
+        for name, each in spec["bundle"].items():
+            has, needs = total.get(name, 0), _amount(spec, name)
+            taken = [(worker_names(other["pool"])[1], _amount(other, name)) for other in others]
+            if has < needs + sum(amount for _, amount in taken):
+                listed = " and ".join(f"{amount:g} for the {plural}" for plural, amount in taken)
+                besides = f", beside {listed}" if listed else ""
                 raise NotEnoughResources(
                     f"The Ray cluster has {has:g} {name} in all, and {needs:g} are asked for{besides}: {each:g} for "
                     f"each of the {self._plural}. Ask for fewer, or add nodes{_without(name)}."
@@ -174,7 +187,8 @@ class ActorGroup:
             done, joins = ray.wait(joins, timeout=max(1.0, deadline - time.monotonic()))
             if not done:
                 raise WorkersUnreachable(
-                    f"The workers (on {where}) have not found each other in time. They meet at {address}. {NETWORK}"
+                    f"The {self._plural} (on {where}) have not found each other in time. They meet at {address}. "
+                    f"{NETWORK}"
                 )
             if "error" in (answer := frames.unpack(ray.get(done[0]))):
                 with contextlib.suppress(ray.exceptions.GetTimeoutError):
@@ -243,9 +257,11 @@ class ActorGroup:
         """An actor as the controller names it."""
         return {"kind": self._kind, "rank": rank, **self._members[rank]}
 
-    @property
-    def _plural(self) -> str:
-        return "workers" if self._kind == "Worker" else "vLLM servers"
+
+def _amount(spec: Spec, resource: str) -> float:
+    """What a group needs of a resource in all."""
+    amount: float = spec["bundle"].get(resource, 0) * spec["nodes"] * spec["perNode"]
+    return amount
 
 
 def _resources(bundle: dict[str, float]) -> str:

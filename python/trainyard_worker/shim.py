@@ -3,9 +3,9 @@
     python -m trainyard_worker.shim
 
 Requests are `{id, op, ...}`, answers `{id, ok}` or `{id, error}`, events `{event, ...}`. The shim joins a cluster or
-starts one, creates the workers, passes calls on to them, and reports when one dies. When the controller is gone (stdin
-ends) it ends the workers, and the cluster if it started it. If the shim itself is killed, `session_cleanup.py` ends the
-processes that it leaves.
+starts one, creates the workers of each pool, passes calls on to them, and reports when one dies. When the controller is
+gone (stdin ends) it ends the workers, and the cluster if it started it. If the shim itself is killed,
+`session_cleanup.py` ends the processes that it leaves.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 
 from . import cluster, frames  # noqa: E402
-from .actor_group import ActorGroup, Request  # noqa: E402
+from .actor_group import SERVER_NAMES, ActorGroup, Request, Spec, worker_names  # noqa: E402
 from .errors import NotEnoughResources, UserError, WorkersUnreachable  # noqa: E402
 from .session_cleanup import kill_session_on_exit  # noqa: E402
 
 STOP_SECONDS = 10.0
+_REPORT_SECONDS = 2.0
+"""Ray's processes report what they did once a second."""
 
 
 class Controller:
@@ -61,8 +63,9 @@ class Shim:
 
     def __init__(self) -> None:
         self._controller = Controller()
-        self._workers = ActorGroup(self._controller, "Worker")
-        self._servers = ActorGroup(self._controller, "The vLLM server")
+        self._specs: list[Spec] = []
+        self._pools: list[ActorGroup] = []  # the first one trains
+        self._servers = ActorGroup(self._controller, SERVER_NAMES)
         self._requests: queue.Queue[Request | None] = queue.Queue()
         self._is_local = False
 
@@ -71,9 +74,10 @@ class Shim:
         threading.Thread(target=self._read, daemon=True).start()
         ops: dict[str, Callable[[Request], None]] = {
             "start": self._start,
-            "call": lambda a: self._workers.call(a),
+            "call": lambda a: self._pools[a["pool"]].call(a),
             "serve": self._serve,
             "call_servers": lambda a: self._servers.call(a),
+            "timeline": self._write_timeline,
         }
         while (request := self._requests.get()) is not None:
             try:
@@ -95,7 +99,22 @@ class Shim:
         self._is_local = address is None
         deadline = time.monotonic() + a["timeout"]
         self._open_cluster(a, address)
-        self._workers = self._create(a, deadline, "Worker", lambda group: group.start_workers(a, deadline))
+        import ray
+
+        self._specs = [{**pool, "bundle": a["bundle"]} for pool in a["pools"]]
+        for spec in self._specs:
+            self._pools.append(self._start_workers(a, spec, deadline))
+        address = ray.get_runtime_context().gcs_address
+        self._controller.answer(a, {"pools": [group.members for group in self._pools], "address": address})
+
+    def _start_workers(self, a: Request, spec: Spec, deadline: float) -> ActorGroup:
+        others = [other for other in self._specs if other is not spec]
+        return self._create(
+            a,
+            deadline,
+            worker_names(spec["pool"]),
+            lambda group: group.start_workers(a, spec, others, deadline),
+        )
 
     def _open_cluster(self, a: Request, address: str | None) -> None:
         where = f"A Ray cluster could not be {'started here' if address is None else f'reached at {address}'}"
@@ -128,17 +147,27 @@ class Shim:
         self._servers = self._create(
             a,
             deadline,
-            "The vLLM server",
-            lambda group: group.start_servers(a, self._workers, self._is_local, deadline),
+            SERVER_NAMES,
+            lambda group: group.start_servers(a, self._pools[0], self._specs, self._is_local, deadline),
         )
 
-    def _create(self, a: Request, deadline: float, kind: str, start: Callable[[ActorGroup], None]) -> ActorGroup:
+    def _write_timeline(self, a: Request) -> None:
+        """Write what Ray has recorded of its tasks as a file of Chrome's tracing format."""
+        import ray
+
+        time.sleep(_REPORT_SECONDS)
+        ray.timeline(a["file"])
+        self._controller.answer(a, None)
+
+    def _create(
+        self, a: Request, deadline: float, names: tuple[str, str], start: Callable[[ActorGroup], None]
+    ) -> ActorGroup:
         """Start a group. If it replaces a group that was lost, wait until another node replaces the lost one, and until
         Ray notices that the lost node is gone."""
         from ray.exceptions import RayActorError
 
         while True:
-            group = ActorGroup(self._controller, kind)
+            group = ActorGroup(self._controller, names)
             try:
                 start(group)
                 return group
@@ -160,8 +189,8 @@ class Shim:
                 import ray
 
                 if ray.is_initialized():
-                    self._servers.stop()
-                    self._workers.stop()
+                    for group in [self._servers, *self._pools]:
+                        group.stop()
                     ray.shutdown()
         finally:
             self._exit()

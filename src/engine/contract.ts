@@ -107,6 +107,8 @@ export type ModelSpec = {
   readonly sampler?: SamplerLimits;
   /** How it is sharded, if there are several workers. */
   readonly sharding?: Sharding;
+  /** The pool whose workers hold it, on an engine with several; by default that of the models that are trained. */
+  readonly pool?: string;
 };
 
 /** How a model is sharded over workers. Results stay the same, except for the precision of `dtype`. */

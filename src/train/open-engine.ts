@@ -5,6 +5,7 @@
  * `onEngine` runs a whole training run. When its engine is lost, it opens another one and launches the run again from the
  * last checkpoint that was saved, as if the process had been restarted; before the first save, from where the run began.
  */
+import { poolsOf } from "../config/ray/pool.ts";
 import { type EngineConfig, raySettings, workerCount } from "../config/ray/ray.ts";
 import type { Engine } from "../engine/contract.ts";
 import { EngineLost } from "../engine/lost.ts";
@@ -35,9 +36,11 @@ async function openEngine(
   const isJoining = address !== undefined && address !== "";
   const settings = raySettings(config, { cores: thisMachine().cores, isJoining });
   const where = settings.address ?? (isJoining ? address : null);
-  info(
-    `Starting ${counted(workerCount(config), "worker")} in ${where === null ? "a new Ray cluster" : `the Ray cluster at ${where}`}.`,
+  const further = Object.entries(poolsOf(config)).map(
+    ([pool, { nodes, perNode }]) => `, ${nodes * perNode} for the ${pool},`,
   );
+  const cluster = where === null ? "a new Ray cluster" : `the Ray cluster at ${where}`;
+  info(`Starting ${counted(workerCount(config), "worker")}${further.join("")} in ${cluster}.`);
   return new RayEngine({
     ...settings,
     isReplacing,

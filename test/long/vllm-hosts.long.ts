@@ -46,10 +46,12 @@ describe.skipIf(!(canMakeHosts && hasRay && hasVllm))(name, { timeout: 600 * SEC
     const env = { RAY_ADDRESS: first.rayAddress, TRAINYARD_VLLM_PYTHON: vllmPython };
     const child = first.trainyard(yard.args("apart", keys), env);
     await child.saying(/Starting vLLM/);
-    const kinds = [first, second].map((host) => host.leftovers().map((line) => /^ray::(Vllm)?Host/.exec(line)?.[0]));
+    const kinds = [first, second].map((host) =>
+      host.leftovers().map((line) => /^ray::(Worker|VllmServer)Actor/.exec(line)?.[0]),
+    );
     expect(kinds.map((one) => one.filter((kind) => kind !== undefined)).sort()).toEqual([
-      ["ray::Host"],
-      ["ray::VllmHost", "ray::VllmHost"],
+      ["ray::WorkerActor"],
+      ["ray::VllmServerActor", "ray::VllmServerActor"],
     ]);
     expect(await child.ended, child.said).toBe(0);
     expectAgreement(await yard.metrics("apart"));

@@ -185,12 +185,20 @@ const sampling: Readonly<Record<string, Inert>> = {
 };
 
 const rewards: Readonly<Record<string, Inert>> = {
-  ...without("the reward model runs in this process and reads prompt and response in one pass", ["reward_model"], {
-    rollout: off,
-    enable_resource_pool: off,
-    n_gpus_per_node: [],
-    nnodes: [],
-  }),
+  ...without(
+    "a reward model runs in this process and reads prompt and response in one pass; `reward_model.service` asks one that is served",
+    ["reward_model"],
+    { rollout: off },
+  ),
+  ...without(
+    "a reward model runs in this process; with `trainer.engine`=ray it can have workers of its own",
+    ["reward_model"],
+    {
+      enable_resource_pool: off,
+      n_gpus_per_node: [],
+      nnodes: [],
+    },
+  ),
   ...without("responses are scored as they finish, in processes of their own", ["reward_model"], {
     use_reward_loop: [true],
     launch_reward_fn_async: [],
@@ -234,7 +242,13 @@ const running: Readonly<Record<string, Inert>> = {
   ...without("one round of sampling is under way at a time", ["algorithm"], {
     "filter_groups.max_inflight_gen_batches": [1],
   }),
-  ...without("checkpoints stay where they are", ["trainer"], { del_local_ckpt_after_load: off }),
+  ...without(
+    "checkpoints stay where they are, as in verl, which deletes local copies of those on HDFS only",
+    ["trainer"],
+    {
+      del_local_ckpt_after_load: off,
+    },
+  ),
   ...without("there is no Ray, no Hydra and no profiler here; the run folder is `trainer.default_local_dir`", [""], {
     "trainer.ray_wait_register_center_timeout": [],
     "trainer.profile_steps": off,

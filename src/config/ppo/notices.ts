@@ -4,6 +4,7 @@
  */
 import { findAdvantage } from "../../algos/advantages/registry.ts";
 import { isNamed } from "../hooks.ts";
+import { rewardPoolKeys, whyNoPool } from "../ray/pool.ts";
 import { offloadKeys, roundsCoarsely, vllmKeys, whyNotOffloaded } from "../ray/ray.ts";
 import { isServed, type PartOf, type RewardPart, rewardTree, routedServers } from "./reward-tree.ts";
 import type { PpoConfig } from "./tree.ts";
@@ -118,6 +119,7 @@ const others: readonly Unused[] = [
         ? null
         : noModel(config),
   },
+  { keys: Object.keys(rewardPoolKeys).map((key) => `reward_model.${key}`), because: whyNoPool },
   {
     keys: ["reward_model.enable", "reward_model.max_length"],
     because: (config) => (usesModel(config, ({ use }) => use === "model") ? null : noModel(config)),
@@ -196,7 +198,10 @@ const others: readonly Unused[] = [
     because: ({ actor_rollout_ref: { rollout: sampler }, trainer }) => {
       if (trainer.engine !== "ray") return null;
       if (sampler.base_url.length > 0) return `\`${rollout}.base_url\` names servers that run already`;
-      return sampler.name === "vllm" ? null : `the workers that train sample too, unless \`${rollout}.name\` is vllm`;
+      if (sampler.name === "vllm") return null;
+      return sampler.name === "sglang"
+        ? `the workers that train sample too, because SGLang is not started here: start it, and set \`${rollout}.base_url\` to its address`
+        : `the workers that train sample too, unless \`${rollout}.name\` is vllm`;
     },
   },
 ];

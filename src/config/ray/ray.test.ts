@@ -9,6 +9,7 @@ import { resolve } from "../resolve.ts";
 import { rewardSchema } from "../reward/schema.ts";
 import { type AnySchema, allKeys, fieldsOf, find, onEngine } from "../schema.ts";
 import { sftSchema } from "../sft/schema.ts";
+import { rewardPlace } from "./pool.ts";
 import { raySettings, roleSharding, rowSharding, serverSpec } from "./ray.ts";
 
 const surroundings = { home: "/home/me", env: { ENGINE: "ray" } };
@@ -64,6 +65,7 @@ describe("keys of Ray", () => {
       device: "cpu",
       cpusPerWorker: 2,
       servers: 0,
+      pools: {},
       startMs: 300_000,
       collectiveMs: 60_000,
       init: { num_cpus: 16, runtime_env: { env_vars: { A: "b" } } },
@@ -97,6 +99,14 @@ describe("keys of Ray", () => {
     expect(raySettings(config, here).init).toEqual({
       runtime_env: { env_vars: { A: "1", B: "true", C: "c" }, working_dir: "w" },
     });
+  });
+
+  test("a timeline is written where they say", () => {
+    expect(raySettings(rl(onRay, "ray_kwargs.timeline_json_file=~/t.json").config, here).timeline).toBe(
+      "/home/me/t.json",
+    );
+    expect(raySettings(sft(onRay, "ray_kwargs.timeline_json_file=t.json").config, here).timeline).toBe("t.json");
+    expect(rl("ray_kwargs.timeline_json_file=t.json").notices.join()).toMatch(/timeline_json_file=t\.json/);
   });
 
   test("a supervised run has its own place for them", () => {
@@ -160,7 +170,9 @@ describe("with trainer.engine=ray it is refused by name, with the way out:", () 
 
 test("what samples is said when another sampler is asked for", () => {
   const { notices } = rl(onRay, `${rollout}.name=sglang`, "actor_rollout_ref.actor.strategy=megatron");
-  expect(notices.join("\n")).toMatch(/rollout\.name` has no effect: the workers that train sample too/);
+  expect(notices.join("\n")).toMatch(
+    /rollout\.name` has no effect: the workers that train sample too.*SGLang.*start it, and set `actor_rollout_ref\.rollout\.base_url`/,
+  );
   expect(notices.join("\n")).toMatch(/strategy=megatron: PyTorch FSDP2 trains/);
 });
 
@@ -232,6 +244,66 @@ describe("servers of vLLM", () => {
   );
 });
 
+describe("workers of the reward model", () => {
+  const scored = ["reward_model.enable=true", "reward_model.model.path=r"];
+  const pool = (branch: string) =>
+    ["enable_resource_pool=true", "nnodes=2", "n_gpus_per_node=3"].map((key) => `${branch}.${key}`);
+
+  test.each(["reward_model", "reward.reward_model"])("are asked for below %s, with room in a new cluster", (branch) => {
+    const { config, notices } = rl(onRay, ...scored, ...pool(branch));
+    expect(notices).toEqual([]);
+    expect(rewardPlace(config)).toEqual({ pool: "reward model" });
+    const pools = { "reward model": { nodes: 2, perNode: 3 } };
+    expect(raySettings(config, { ...here, cores: 14 })).toMatchObject({ pools, cpusPerWorker: 2 });
+  });
+
+  test("are as many on each node as train there, unless their number is given", () => {
+    const asked = ["trainer.n_gpus_per_node=4", "reward_model.enable_resource_pool=true", "reward_model.nnodes=1"];
+    const { pools } = raySettings(rl(onRay, ...scored, ...asked).config, here);
+    expect(pools).toEqual({ "reward model": { nodes: 1, perNode: 4 } });
+  });
+
+  test("hold the reward models of a tree too", () => {
+    const tree = ["reward.sources={a: [{use: model, name: r}]}", "reward.models.r.model.path=r"];
+    expect(rewardPlace(rl(onRay, ...tree, ...pool("reward_model")).config)).toEqual({ pool: "reward model" });
+    const rules = ["reward.sources={'*': [{use: scorer}]}", ...pool("reward_model")];
+    expect(rewardPlace(rl(onRay, ...rules).config)).toEqual({});
+  });
+
+  test("need a number of nodes, as in verl", () => {
+    const asked = "reward_model.enable_resource_pool=true";
+    expect(problem(() => rl(onRay, ...scored, asked))).toMatch(/`reward_model\.nnodes` is 0.*Set reward_model\.nnodes/);
+  });
+
+  test.each<[string, readonly string[], RegExp]>([
+    ["without a reward model", pool("reward_model"), /have no effect: no reward model scores \(`reward_model\.enable`/],
+    [
+      "by the number of nodes alone",
+      [...scored, "reward_model.nnodes=2"],
+      /`reward_model\.enable_resource_pool` is false/,
+    ],
+  ])("are not there %s, and that is said", (_, overrides, message) => {
+    const { config, notices } = rl(onRay, ...overrides);
+    expect(notices.join("\n")).toMatch(message);
+    expect(rewardPlace(config)).toEqual({});
+    expect(raySettings(config, here).pools).toEqual({});
+  });
+
+  test("are not there on the embedded engine, and that is said", () => {
+    const { config, notices } = rl(...scored, ...pool("reward_model"));
+    expect(notices.join("\n")).toMatch(
+      /reward_model\.nnodes=2.*with `trainer\.engine`=ray it can have workers of its own/,
+    );
+    expect(config.reward_model).not.toHaveProperty("nnodes");
+  });
+
+  test("are no server, and that is said", () => {
+    const asked = [...scored, "reward_model.rollout.gpu_memory_utilization=0.8"];
+    expect(rl(onRay, ...asked).notices.join()).toMatch(/workers run the reward model.*`reward_model\.service` asks/);
+    expect(rl(...asked).notices.join()).toMatch(/runs in this process.*`reward_model\.service` asks/);
+  });
+});
+
 describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema] => [it.verb, it]))(
   "%s",
   (_, schema) => {
@@ -262,7 +334,7 @@ describe.each([ppoSchema, sftSchema, rewardSchema].map((it): [string, AnySchema]
 test("the commands of docs/cluster.md set keys that count on Ray", () => {
   const page = readFileSync(new URL("../../../docs/cluster.md", import.meta.url), "utf8").replaceAll("\\\n", " ");
   const commands = [...page.matchAll(/npx trainyard (ppo|sft) (.*trainer\.engine=ray.*)$/gm)];
-  expect(commands).toHaveLength(7);
+  expect(commands).toHaveLength(8);
   for (const [, verb, args = ""] of commands) {
     const schema = onEngine(verb === "ppo" ? ppoSchema : sftSchema, "ray");
     const keys = [...args.matchAll(/([\w.]+)=/g)].map(([, key = ""]) => key);

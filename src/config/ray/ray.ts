@@ -10,7 +10,8 @@ import { z } from "zod";
 import type { ServerSpec, Sharding } from "../../engine/contract.ts";
 import type { RayEngineOptions } from "../../engine/ray/engine.ts";
 import { UserError } from "../../util/errors.ts";
-import { bool, dict, type Field, field, int, name, nullable, number, type Type } from "../../util/field.ts";
+import { bool, dict, type Field, field, int, name, nullable, number, path, type Type } from "../../util/field.ts";
+import { checkPools, poolsOf, poolWorkers, rewardPoolKeys } from "./pool.ts";
 
 type Precision = NonNullable<Sharding["dtype"]>;
 
@@ -76,6 +77,11 @@ const ray_kwargs = {
     {},
     "Arguments of ray.init: address of a cluster to join, num_cpus, runtime_env and so on; without an address one is started here.",
   ),
+  timeline_json_file: field(
+    nullable(path),
+    null,
+    "File for Ray's timeline, written when the run ends: when each worker computed what; null for none.",
+  ),
 };
 
 /** Keys of `trainyard sft` and `trainyard reward`. */
@@ -120,6 +126,7 @@ export const rayPpo = {
   critic: {
     model: { enable_gradient_checkpointing, fsdp_config: divided("${actor_rollout_ref.actor.fsdp_config.dtype}") },
   },
+  reward_model: rewardPoolKeys,
   trainer: {
     ...workers,
     ray_wait_register_center_timeout: field(int(1), 300, "Seconds that the cluster and its workers may take to start."),
@@ -146,6 +153,8 @@ export type EngineConfig = {
     readonly nccl_timeout?: number | undefined;
     readonly rollout?: NonNullable<Rl["actor_rollout_ref"]>["rollout"] & { readonly base_url?: readonly string[] };
   };
+  readonly reward_model?: Rl["reward_model"] & { readonly enable?: boolean };
+  readonly reward?: { readonly sources?: Readonly<Record<string, readonly { readonly use: string }[]>> | null };
   readonly ray_kwargs?: Rl["ray_kwargs"];
 };
 
@@ -172,7 +181,10 @@ export function raySettings(
   const starts = typeof address !== "string" && !isJoining;
   const processors = typeof init.num_cpus === "number" ? init.num_cpus : cores;
   const servers = serversOf(config);
-  const share = starts && device === "cpu" ? Math.max(1, Math.floor(processors / (workerCount(config) + servers))) : 1;
+  const pools = poolsOf(config);
+  const processes = workerCount(config) + servers + poolWorkers(config);
+  const share = starts && device === "cpu" ? Math.max(1, Math.floor(processors / processes)) : 1;
+  const { timeline_json_file: timeline } = config.ray_kwargs ?? {};
   const { ray_wait_register_center_timeout: startSeconds } = config.trainer;
   const collectiveSeconds = config.actor_rollout_ref?.nccl_timeout;
   return {
@@ -182,6 +194,8 @@ export function raySettings(
     init: withText(init),
     cpusPerWorker: threads > 0 ? threads : share,
     servers,
+    pools,
+    ...(timeline !== null && timeline !== undefined && { timeline }),
     ...(typeof address === "string" && { address }),
     ...(startSeconds !== undefined && { startMs: startSeconds * 1000 }),
     ...(collectiveSeconds !== undefined && { collectiveMs: collectiveSeconds * 1000 }),
@@ -274,6 +288,7 @@ export function checkRay(config: Rows & Rl & Pick<EngineConfig, "trainer">): voi
     );
   }
   checkVllm(config);
+  checkPools(config);
   const all = workerCount(config);
   const sizes: readonly (readonly [string, number | undefined])[] = [
     ["engine.fsdp_size", config.engine?.fsdp_size],

@@ -26,12 +26,12 @@ const reworded: Readonly<Record<string, string>> = {
     "the workers that train sample too, unless `rollout.base_url` names servers",
   "the engine plans its own memory and shares the weights": "the workers sample from the weights that they train",
   "the prompt of a group is shared where that is faster": "every sequence is computed on its own",
-  "the reward model runs in this process and reads prompt and response in one pass":
-    "the reward model is divided among the same workers and reads prompt and response in one pass",
+  "a reward model runs in this process and reads prompt and response in one pass; `reward_model.service` asks one that is served":
+    "workers run the reward model, which reads prompt and response in one pass; `reward_model.service` asks one that is served",
   "there is no Ray, no Hydra and no profiler here; the run folder is `trainer.default_local_dir`":
     "there is no Hydra and no profiler here; the run folder is `trainer.default_local_dir`",
   "there is no Hydra and no Ray here; the run folder is `trainer.default_local_dir`":
-    "there is no Hydra and no timeline here; the run folder is `trainer.default_local_dir`",
+    "there is no Hydra here; the run folder is `trainer.default_local_dir`",
 };
 
 const trains: readonly unknown[] = ["fsdp", "fsdp2", "dp"];

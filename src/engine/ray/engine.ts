@@ -1,26 +1,32 @@
 /**
  * The Ray engine: PyTorch models, sharded over workers that Ray places. The workers, and a cluster if there is none,
- * start with the first model. All models of an engine share its workers.
+ * start with the first model. All models of an engine share its workers, except those with a pool of their own.
  *
- * When a worker is lost, the whole group is lost (`EngineLost`): close the engine, open another one, and continue from
- * a checkpoint.
+ * When a worker of any pool is lost, all are lost (`EngineLost`): close the engine, open another one, and continue from a
+ * checkpoint.
  */
-import { resolve } from "node:path";
+import { mkdir } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
 import * as z from "zod";
 import { readAnyConfig } from "../../models/config.ts";
 import { Runtime } from "../../runtime/runtime.ts";
+import { messageOf } from "../../util/errors.ts";
+import { warn } from "../../util/log.ts";
 import { Random } from "../../util/random.ts";
 import type { Engine, ModelSpec, ServerGroup, ServerSpec } from "../contract.ts";
 import { LossGradients } from "./loss-gradient.ts";
 import { RayModel } from "./model.ts";
 import { checkShared } from "./shared-folder.ts";
-import { type GroupSpec, Shim, type WorkerPlace } from "./shim.ts";
+import { type PoolSpec, Shim, type ShimSpec } from "./shim.ts";
 import { ensurePython, type PythonOptions } from "./venv.ts";
 import { placeServers } from "./vllm.ts";
+import type { WorkerPlace } from "./worker-group.ts";
 
 export type RayEngineOptions = PythonOptions & {
   readonly nodes?: number;
   readonly workersPerNode?: number;
+  /** Further workers, for models whose `pool` names them; they have resources of their own. */
+  readonly pools?: Readonly<Record<string, { readonly nodes: number; readonly perNode: number }>>;
   /** On `cpu`, workers communicate over gloo and need no GPU. */
   readonly device?: "cpu" | "cuda";
   /** CPUs of each worker, and of each server that has resources of its own. */
@@ -31,6 +37,8 @@ export type RayEngineOptions = PythonOptions & {
   readonly address?: string;
   /** Further arguments of `ray.init`, such as `num_cpus` and `runtime_env`. */
   readonly init?: Readonly<Record<string, unknown>>;
+  /** A file that Ray's timeline is written to when the engine is closed, in the format of Chrome's tracing. */
+  readonly timeline?: string;
   /** Its workers replace others that were lost: wait until the cluster has room for them. */
   readonly isReplacing?: boolean;
   readonly startMs?: number;
@@ -77,15 +85,11 @@ export class RayEngine implements Engine {
 
   /** Load a Hugging Face folder; every worker must have it under the same path. */
   async open(spec: ModelSpec): Promise<RayModel> {
-    const { folder, tokenizerFolder = folder, head, seed = 0, sampler: limits = {}, sharding } = spec;
+    const { folder, tokenizerFolder = folder, head, seed = 0, sampler: limits = {}, sharding, pool = null } = spec;
     const read = await readAnyConfig(folder);
-    const shim = await this.#group();
+    const group = (await this.#started()).group(pool);
     const model = this.#models++;
-    const call = (method: string, message: object) =>
-      shim.call(
-        method,
-        shim.workers.map(() => ({ model, ...message })),
-      );
+    const call = (method: string, message: object) => group.call(method, () => ({ model, ...message }));
     const where = { folder: resolve(folder) };
     const facts = described.parse((await call("describe", where))[0]);
     const config = { ...read, vocabSize: facts.vocabSize, maxPositions: facts.maxPositions, head: head ?? read.head };
@@ -96,35 +100,37 @@ export class RayEngine implements Engine {
       throw error;
     });
     const { parameters: parameterCount } = loaded.parse(answers[0]);
-    const parts = { shim, model, config, regime: facts.regime, parameterCount, losses: this.#losses };
+    const parts = { group, model, config, regime: facts.regime, parameterCount, losses: this.#losses };
     return new RayModel({ ...parts, tokenizerFolder, limits });
   }
 
   async checkFolder(folder: string): Promise<void> {
-    await checkShared(await this.#group(), folder);
+    await checkShared((await this.#started()).group(), folder);
   }
 
   /** vLLM servers, on the nodes of the workers or on other nodes; null if vLLM is not installed. */
   async serve(spec: ServerSpec): Promise<ServerGroup | null> {
     const { device = "cpu", cpusPerWorker: cpus = 1, isReplacing = false, vllmPython: python } = this.#options;
     const options = { spec, device, cpus, isReplacing, python, ...this.#times };
-    return placeServers(await this.#group(), options);
+    return placeServers(await this.#started(), options);
   }
 
-  /** Where the shim and the workers run, and the address of their cluster. Starts them if they do not run yet. */
-  async group(): Promise<GroupPlace> {
-    const { workers, address, pid } = await this.#group();
-    return { workers, address, shimPid: pid };
+  /** Where the shim and the workers of a pool run, and the address of their cluster. Starts them if they do not run yet. */
+  async group(pool: string | null = null): Promise<GroupPlace> {
+    const shim = await this.#started();
+    return { workers: shim.group(pool).workers, address: shim.address, shimPid: shim.pid };
   }
 
   async close(): Promise<void> {
     this.#closing.abort(new Error("the engine was closed"));
     const shim = await this.#shim?.catch(() => null);
+    const { timeline } = this.#options;
+    if (shim && timeline !== undefined) await writeTimeline(shim, resolve(timeline));
     await shim?.close();
     await this.#runtime.close();
   }
 
-  #group(): Promise<Shim> {
+  #started(): Promise<Shim> {
     this.#shim ??= this.#start().catch((error) => {
       this.#shim = null; // the next call tries again
       throw error;
@@ -139,21 +145,36 @@ export class RayEngine implements Engine {
 
   async #start(): Promise<Shim> {
     const { device = "cpu", nodes = 1, workersPerNode = 1, address, init = {} } = this.#options;
-    const { cpusPerWorker = 1, servers = 0 } = this.#options;
-    const spec: GroupSpec = {
-      nodes,
-      perNode: workersPerNode,
+    const { cpusPerWorker = 1, servers = 0, pools: further = {} } = this.#options;
+    const pools: readonly PoolSpec[] = [
+      { pool: null, nodes, perNode: workersPerNode },
+      ...Object.entries(further).map(([pool, size]) => ({ pool, ...size })),
+    ];
+    const processes = pools.reduce((sum, pool) => sum + pool.nodes * pool.perNode, servers);
+    const spec: ShimSpec = {
+      pools,
       device,
       address: address ?? null,
       bundle: device === "cuda" ? { CPU: cpusPerWorker, GPU: 1 } : { CPU: cpusPerWorker },
       init,
-      local: { num_cpus: (nodes * workersPerNode + servers) * cpusPerWorker, object_store_memory: STORE_BYTES },
+      local: { num_cpus: processes * cpusPerWorker, object_store_memory: STORE_BYTES },
       env: defaultEnv,
       isReplacing: this.#options.isReplacing ?? false,
       ...this.#times,
     };
     const signal = AbortSignal.any([this.#closing.signal, this.#options.signal ?? []].flat());
     return Shim.start(await ensurePython({ ...this.#options, signal }), spec, signal);
+  }
+}
+
+/** A timeline that cannot be written is no reason to end a run, or to hide why it ended. */
+async function writeTimeline(shim: Shim, file: string): Promise<void> {
+  if (shim.lost.aborted) return;
+  try {
+    await mkdir(dirname(file), { recursive: true });
+    await shim.writeTimeline(file);
+  } catch (error) {
+    warn(`Ray's timeline was not written to ${file} (\`ray_kwargs.timeline_json_file\`): ${messageOf(error)}`);
   }
 }
 

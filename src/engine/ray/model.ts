@@ -39,10 +39,10 @@ import { type Block, divide, dummyBlock, layOut, type Regime, type Round } from 
 import type { Counted, LossGradients } from "./loss-gradient.ts";
 import { RaySampler } from "./sampler.ts";
 import { checkShared } from "./shared-folder.ts";
-import type { Shim } from "./shim.ts";
+import type { WorkerAnswer, WorkerGroup } from "./worker-group.ts";
 
 export type RayModelParts = {
-  readonly shim: Shim;
+  readonly group: WorkerGroup;
   /** The model's number at the workers. */
   readonly model: number;
   readonly config: AnyModelConfig;
@@ -159,7 +159,7 @@ export class RayModel implements Model {
         // For our own families config.json is the same on every engine; the workers write that of others, and the weights.
         const isOurs = isFamily(config.family);
         if (isOurs) await writeFileAtomic(join(staging, "config.json"), configOf(config, format, isUntied));
-        await checkShared(this.#parts.shim, staging);
+        await checkShared(this.#parts.group, staging);
         await this.#call("save", () => ({ folder: staging, format, isUntied, writesConfig: !isOurs }));
         await putInPlace(staging, dir, isThere);
       } catch (error) {
@@ -191,7 +191,7 @@ export class RayModel implements Model {
   saveOptimizer(dir: string): Promise<void> {
     return this.#exclusive(async () => {
       await mkdir(dir, { recursive: true });
-      await checkShared(this.#parts.shim, dir);
+      await checkShared(this.#parts.group, dir);
       await this.#call("save_optimizer", () => ({ folder: resolve(dir) }));
     });
   }
@@ -210,7 +210,7 @@ export class RayModel implements Model {
   }
 
   async #openSampler(): Promise<RaySampler> {
-    const { config, limits, tokenizerFolder, shim, regime } = this.#parts;
+    const { config, limits, tokenizerFolder, group, regime } = this.#parts;
     const { tokenizer, eosIds } = await openSamplingTokenizer(tokenizerFolder, config);
     const [prepared] = await this.#exclusive(() => this.#call("prepare_sampling", () => ({})));
     const { hasCache, reason, perToken, perRow } = preparedAnswer.parse(prepared);
@@ -219,7 +219,7 @@ export class RayModel implements Model {
     const sampler = new RaySampler({
       tokenizer,
       limits,
-      workers: shim.workers.length,
+      workers: group.workers.length,
       vocabSize: config.vocabSize,
       cache: { numbers, perToken, perRow },
       eosIds,
@@ -237,8 +237,8 @@ export class RayModel implements Model {
     heads: readonly HeadName[],
     { micro, onMicroBatch }: Pick<ForwardOptions, "micro" | "onMicroBatch">,
   ): AsyncIterable<readonly (Block | null)[]> {
-    const { config, regime, shim } = this.#parts;
-    const rounds: Round[] = divide(rows, { micro, regime, workers: shim.workers.length });
+    const { config, regime, group } = this.#parts;
+    const rounds: Round[] = divide(rows, { micro, regime, workers: group.workers.length });
     for (const [done, round] of rounds.entries()) {
       onMicroBatch?.(done, rounds.length);
       const blocks = round.map((indices) => layOut(rows, indices, { heads, vocabSize: config.vocabSize }));
@@ -254,12 +254,9 @@ export class RayModel implements Model {
     return answers.map((answer) => counted.parse(answer));
   }
 
-  #call(method: string, message: (rank: number) => object): Promise<Readonly<Record<string, unknown>>[]> {
-    const { shim, model } = this.#parts;
-    return shim.call(
-      method,
-      shim.workers.map((_, rank) => ({ ...message(rank), model })),
-    );
+  #call(method: string, message: (rank: number) => object): Promise<WorkerAnswer[]> {
+    const { group, model } = this.#parts;
+    return group.call(method, (rank) => ({ ...message(rank), model }));
   }
 }
 

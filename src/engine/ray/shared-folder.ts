@@ -6,18 +6,15 @@ import { randomBytes } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { explainWrite } from "../../util/files.ts";
-import type { Shim } from "./shim.ts";
+import type { WorkerGroup } from "./worker-group.ts";
 
 /** Throws a `UserError` if a worker does not see the files that this process writes there, or cannot write there. */
-export async function checkShared(shim: Shim, folder: string): Promise<void> {
+export async function checkShared(group: WorkerGroup, folder: string): Promise<void> {
   const marker = `.shared-${randomBytes(8).toString("hex")}`;
   const path = join(folder, marker);
   try {
     await writeFile(path, "");
-    await shim.call(
-      "check_folder",
-      shim.workers.map(() => ({ folder: resolve(folder), marker })),
-    );
+    await group.call("check_folder", () => ({ folder: resolve(folder), marker }));
   } catch (error) {
     throw explainWrite(folder, error);
   } finally {

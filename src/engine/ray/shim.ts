@@ -1,9 +1,9 @@
 /**
  * The controller's side of the shim process: it starts the shim, calls it, and never leaves it behind.
  *
- * `call` calls a method of every worker and returns their answers in the order of their ranks. An error that the user
- * can fix is a `UserError`. Any other error of one worker has stopped the others in the middle of a collective call, so
- * it ends the group: all pending calls, and all later ones, are rejected with `EngineLost`.
+ * A call of a group of workers returns their answers in the order of their ranks. An error that the user can fix is a
+ * `UserError`. Any other error of one worker has stopped the others in the middle of a collective call, so it ends all
+ * groups: all pending calls, and all later ones, are rejected with `EngineLost`.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -12,14 +12,18 @@ import { codeOf, invariant, UserError } from "../../util/errors.ts";
 import { debug } from "../../util/log.ts";
 import { EngineLost } from "../lost.ts";
 import { FrameReader, framed, pack, unpack } from "./wire.ts";
+import { type WorkerAnswer, WorkerGroup, type WorkerPlace } from "./worker-group.ts";
 
 /** The folder that holds the package `trainyard_worker`. */
 export const pythonFolder: string = fileURLToPath(new URL("../../../python", import.meta.url));
 
-/** The workers of a group and the cluster they run in. */
-export type GroupSpec = {
-  readonly nodes: number;
-  readonly perNode: number;
+/** Workers that hold models together, beside those of other pools; null is the pool of the models that are trained. */
+export type PoolSpec = { readonly pool: string | null; readonly nodes: number; readonly perNode: number };
+
+/** The workers of an engine and the cluster they run in. */
+export type ShimSpec = {
+  /** The first one trains. */
+  readonly pools: readonly PoolSpec[];
   readonly device: "cpu" | "cuda";
   /** The resources of each worker, by Ray's names: CPU, GPU, … */
   readonly bundle: Readonly<Record<string, number>>;
@@ -39,15 +43,12 @@ export type GroupSpec = {
   readonly silenceMs: number;
 };
 
-/** Where a worker runs. */
-export type WorkerPlace = { readonly pid: number; readonly host: string; readonly node: string };
-
 type Pending = { resolve(value: unknown): void; reject(error: Error): void; readonly timer: NodeJS.Timeout };
 
 type Request = { readonly op: string } & Readonly<Record<string, unknown>>;
 
 /** The results of a method, and the errors of those that could not do it. */
-type Answers = { readonly results: Readonly<Record<string, unknown>>[]; readonly errors: readonly string[] };
+type Answers = { readonly results: WorkerAnswer[]; readonly errors: readonly string[] };
 
 const place = z.object({ pid: z.number(), host: z.string(), node: z.string() });
 /** A worker or a server, as messages name it. */
@@ -58,7 +59,7 @@ const frame = z.union([
   z.object({ id: z.number(), error: failure }),
   z.object({ id: z.number(), ok: z.unknown() }),
 ]);
-const started = z.object({ workers: z.array(place), address: z.string() });
+const started = z.object({ pools: z.array(z.array(place)), address: z.string() });
 const served = z.object({ servers: z.array(place).nullable() });
 const answer = z.union([z.object({ error: z.string() }), z.object({ ok: z.record(z.string(), z.unknown()) })]);
 
@@ -67,17 +68,16 @@ export class Shim {
   readonly #pending = new Map<number, Pending>();
   readonly #ended: Promise<void>;
   readonly #collectiveMs: number;
-  #workers: readonly WorkerPlace[] = [];
+  #groups: readonly (readonly [pool: string | null, group: WorkerGroup])[] = [];
   #servers: readonly WorkerPlace[] = [];
   #address = "";
-  #queue: Promise<unknown> = Promise.resolve();
   #next = 0;
   #lost: EngineLost | null = null;
   readonly #losing = new AbortController();
   #isClosing = false;
   #stderr = "";
 
-  private constructor(python: string, spec: GroupSpec) {
+  private constructor(python: string, spec: ShimSpec) {
     this.#collectiveMs = spec.collectiveMs;
     // A session of its own: an interrupt in the terminal is the controller's to handle.
     this.#child = spawn(python, ["-m", "trainyard_worker.shim"], {
@@ -122,7 +122,7 @@ export class Shim {
   }
 
   /** Start a shim and its workers; `signal` cancels that. */
-  static async start(python: string, spec: GroupSpec, signal: AbortSignal): Promise<Shim> {
+  static async start(python: string, spec: ShimSpec, signal: AbortSignal): Promise<Shim> {
     signal.throwIfAborted();
     const shim = new Shim(python, spec);
     const abort = () => {
@@ -135,8 +135,10 @@ export class Shim {
       const times = { timeout: startMs / 1000, collectiveTimeout: collectiveMs / 1000, silence: silenceMs / 1000 };
       // Ray's own deadline comes first: its message says more.
       const reply = await shim.#ask({ op: "start", ...rest, ...times }, "start", startMs + 30_000);
-      const { workers, address } = started.parse(reply);
-      shim.#workers = workers;
+      const { pools, address } = started.parse(reply);
+      shim.#groups = spec.pools.map(({ pool }, at) => {
+        return [pool, new WorkerGroup(pools[at]!, (method, args) => shim.#callWorkers(at, method, args))];
+      });
       shim.#address = address;
       return shim;
     } catch (error) {
@@ -148,9 +150,11 @@ export class Shim {
     }
   }
 
-  /** The workers, by rank. */
-  get workers(): readonly WorkerPlace[] {
-    return this.#workers;
+  /** The workers of a pool; of the models that are trained by default. */
+  group(pool: string | null = null): WorkerGroup {
+    const found = this.#groups.find(([name]) => name === pool);
+    invariant(found !== undefined, `no workers were started for the ${pool}`);
+    return found[1];
   }
 
   /** The address of the cluster, for other drivers. */
@@ -160,16 +164,6 @@ export class Shim {
 
   get pid(): number | undefined {
     return this.#child.pid;
-  }
-
-  /**
-   * Call a method of every worker, with a message for each. One call at a time, so that workers that wait for each other
-   * are always in the same call.
-   */
-  call(method: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
-    const result = this.#queue.then(() => this.#callNow(method, messages));
-    this.#queue = result.catch(() => undefined);
-    return result;
   }
 
   /** Create actors for servers beside the workers; their number, or null if their program is not installed. */
@@ -185,23 +179,27 @@ export class Shim {
     method: string,
     message: (index: number) => object,
     limitMs: number,
-  ): Promise<readonly Readonly<Record<string, unknown>>[]> {
+  ): Promise<readonly WorkerAnswer[]> {
     const args = this.#servers.map((_, index) => pack(message(index)));
     const { results, errors } = await this.#callAll({ op: "call_servers", method, args }, method, limitMs);
     if (errors.length > 0) throw new UserError(errors[0]);
     return results;
   }
 
-  /** Aborted, with an `EngineLost`, when the group is lost. */
+  /** Write Ray's timeline: when each worker computed what. */
+  async writeTimeline(file: string): Promise<void> {
+    await this.#ask({ op: "timeline", file }, "timeline", TIMELINE_MS);
+  }
+
+  /** Aborted, with an `EngineLost`, when a worker or a server is lost. */
   get lost(): AbortSignal {
     return this.#losing.signal;
   }
 
-  async #callNow(method: string, messages: readonly object[]): Promise<Readonly<Record<string, unknown>>[]> {
-    invariant(messages.length === this.#workers.length, "every worker gets every call");
+  async #callWorkers(pool: number, method: string, args: readonly Uint8Array[]): Promise<WorkerAnswer[]> {
     // Workers that wait for each other time out first; this is for those that hang otherwise.
     const limitMs = 2 * this.#collectiveMs + 30_000;
-    const { results, errors } = await this.#callAll({ op: "call", method, args: messages.map(pack) }, method, limitMs);
+    const { results, errors } = await this.#callAll({ op: "call", pool, method, args }, method, limitMs);
     if (errors.length === 0) return results;
     // Workers with a result and workers with an error have different weights now, unless the method only reads.
     if (results.length > 0 && !readOnlyMethods.has(method)) this.#lose(errors[0]!);
@@ -256,12 +254,16 @@ export class Shim {
       else {
         const text = describe(message.error, source === null ? "The Ray shim" : nameOf(source));
         // When one of them dies, the others fail too, and their errors may arrive first.
-        if (this.#workers.length + this.#servers.length > 1) setTimeout(() => this.#lose(text), LAST_OUTPUT_MS).unref();
+        if (this.#memberCount > 1) setTimeout(() => this.#lose(text), LAST_OUTPUT_MS).unref();
         else this.#lose(text);
       }
       return;
     }
     this.#settle(message.id).resolve(message.ok);
+  }
+
+  get #memberCount(): number {
+    return this.#groups.reduce((sum, [, group]) => sum + group.workers.length, this.#servers.length);
   }
 
   #settle(id: number): Pending {
@@ -277,12 +279,14 @@ export class Shim {
     this.#lost = new EngineLost(this.#isClosing ? "The engine was closed." : message);
     for (const id of [...this.#pending.keys()]) this.#settle(id).reject(this.#lost);
     this.#losing.abort(this.#lost);
-    this.#child.stdin?.end(); // a group is lost as a whole
+    this.#child.stdin?.end(); // all are lost together
   }
 }
 
 /** Methods that may fail on some workers: the existing models of all are unchanged. */
 const readOnlyMethods: ReadonlySet<string> = new Set(["describe", "load", "check_folder"]);
+
+const TIMELINE_MS = 60_000;
 
 /** Longer than the shim itself waits when Ray does not answer. */
 const CLOSE_MS = 20_000;

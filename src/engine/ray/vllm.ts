@@ -40,10 +40,8 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
   // NCCL allows one process per GPU, so it cannot be used if a worker and a server share one.
   const transferDevice = own === null ? "cpu" : device;
   const transfer: WeightTransfer = { world: 1 + count * each, device: transferDevice, timeout: collectiveMs / 1000 };
-  const answers = await shim.call(
-    "open_transfer",
-    shim.workers.map(() => transfer),
-  );
+  const workers = shim.group();
+  const answers = await workers.call("open_transfer", () => transfer);
   const store = openedTransfer.parse(answers[0]);
   const apiKey = randomBytes(24).toString("hex");
   const format = spec.dtype === "float32" ? "F32" : "BF16";
@@ -63,10 +61,7 @@ export async function placeServers(shim: Shim, options: VllmOptions): Promise<Se
     },
     async verify(folder) {
       const where = { folder: resolve(folder) };
-      await shim.call(
-        "write_manifest",
-        shim.workers.map(() => where),
-      );
+      await workers.call("write_manifest", () => where);
       await shim.callServers("verify", () => where, VERIFY_MS);
     },
     async send(model) {

@@ -11,6 +11,7 @@ import type { CheckpointSettings } from "../../config/ppo/checkpoint.ts";
 import { modelParts, type PartOf } from "../../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../../config/ppo/schema.ts";
 import { needsReference } from "../../config/ppo/settings.ts";
+import { rewardPlace } from "../../config/ray/pool.ts";
 import { roleSharding } from "../../config/ray/ray.ts";
 import type { Engine, Model, ModelSpec } from "../../engine/contract.ts";
 import { readAnyConfig } from "../../models/config.ts";
@@ -82,13 +83,15 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
 
 /** How a reward model is opened. */
 async function rewardSpec(
-  { trainer }: PpoConfig,
+  config: PpoConfig,
   { key, model: { model } }: PartOf<"model">,
   context: TrainContext,
 ): Promise<ModelSpec> {
   invariant(model.path !== null, "a reward model has a path");
   const folder = await fetchModel(model.path, context);
-  return await rewardModelSpec({ key: `${key}.model.path`, path: model.path, folder, seed: trainer.seed });
+  const { seed } = config.trainer;
+  const spec = await rewardModelSpec({ key: `${key}.model.path`, path: model.path, folder, seed });
+  return { ...spec, ...rewardPlace(config) };
 }
 
 /** What sampling from the actor may use. */
