@@ -77,7 +77,8 @@ async function open(
   const kept = stateAt(start, config, rows, prompts.fingerprint);
   const specs = await roleSpecs(config, prompts, context);
   const { rewardModels, ...others } = specs;
-  const scorers = [...rewardModels].map(([key, spec]) => [`reward model (\`${key}\`)`, spec] as const);
+  const nameOf = (key: string) => (key === "reward_model" ? "reward model" : `reward model (\`${key}\`)`);
+  const scorers = [...rewardModels].map(([key, spec]) => [nameOf(key), spec] as const);
   const models = await checkModels(start, { ...others, ...Object.fromEntries(scorers) });
   const state = { ...kept, models };
   const roles = await openRoles(config, specs, { engine, start });
