@@ -4,6 +4,7 @@ import { modelParts } from "../config/ppo/reward-tree.ts";
 import type { PpoConfig } from "../config/ppo/schema.ts";
 import type { TrainContext } from "../train/context.ts";
 import { rlPlan } from "../train/estimate/step-plan.ts";
+import { fetchChangedModel } from "../train/fetch-model.ts";
 import { loadPrompts } from "../train/rl/prompts.ts";
 import { samplerLimits } from "../train/rl/roles.ts";
 import { rlSteps } from "../train/steps.ts";
@@ -30,7 +31,9 @@ const planner: RunPlanner<PpoConfig> = {
     );
     const models = {
       actor: await readModel(folder, context),
-      critic: config.critic.enable ? await readModel(config.critic.model.path, context) : null,
+      critic: config.critic.enable
+        ? await readModel(await fetchChangedModel(config.critic.model, context), context)
+        : null,
       rewardModels: await Promise.all(
         modelParts(config).map(async (part) => ({ part, config: await readModel(part.model.model.path!, context) })),
       ),

@@ -9,12 +9,23 @@ import { aggregateFields } from "../../algos/losses/aggregate.ts";
 import { entropyFields } from "../../algos/losses/entropy-term.ts";
 import { klTermFields } from "../../algos/losses/kl-term.ts";
 import { type PolicyLossName, policyLossFields, policyLossNames } from "../../algos/losses/policy/registry.ts";
-import { bool, field, int, mandatory, nameOf, nullable, number, path, text } from "../../util/field.ts";
+import { bool, dict, field, int, mandatory, nameOf, nullable, number, path, text } from "../../util/field.ts";
 import { optim } from "../optim.ts";
 import { checkpointOf } from "./checkpoint.ts";
 
+/** verl's keys for another config.json than that of the model's folder. */
+export const configChanges = {
+  hf_config_path: field(nullable(path), null, "Folder or hub id whose config.json is used; null for the model's own."),
+  override_config: field(
+    dict,
+    {},
+    "Fields of config.json to set, such as max_position_embeddings; a dict such as rope_scaling is merged.",
+  ),
+};
+
 export const model = {
   path: field(path, mandatory, "Hugging Face folder or hub id of the model to train."),
+  ...configChanges,
   tokenizer_path: field(nullable(path), null, "Folder or hub id of the tokenizer; null for the model's own."),
   custom_chat_template: field(nullable(text), null, "Jinja chat template to use instead of the tokenizer's own."),
 };

@@ -119,7 +119,7 @@ describe("what this version does not do and would change the result is refused",
     ["trainer.v1.trainer_mode=colocate_async", /take turns/],
     ["distillation.enabled=true", /Distillation/],
     ["actor_rollout_ref.hybrid_engine=false", /share their weights/],
-    ["actor_rollout_ref.model.override_config.rope_theta=1", /config\.json is used as it is/],
+    ["reward_model.model.override_config.rope_theta=1", /config\.json of a reward model is used as it is/],
   ])("%s", (override, message) => {
     expect(problem(() => ppo(override))).toMatch(message);
   });

@@ -29,7 +29,23 @@ const rules: readonly ((config: PpoConfig) => void)[] = [
   checkSampling,
   checkRewards,
   checkRun,
+  checkConfigChanges,
 ];
+
+/** A changed config.json is on this machine alone. */
+function checkConfigChanges({ trainer, actor_rollout_ref: { model }, critic }: PpoConfig): void {
+  if (trainer.engine !== "ray" || (trainer.nnodes ?? 1) === 1) return;
+  for (const [key, { hf_config_path: path, override_config: fields }] of [
+    ["actor_rollout_ref.model", model],
+    ["critic.model", critic.model],
+  ] as const) {
+    if (path === null && Object.keys(fields).length === 0) continue;
+    throw new UserError(
+      `\`${key}.${path === null ? "override_config" : "hf_config_path"}\` changes config.json on this machine, and ` +
+        `\`trainer.nnodes\` is ${trainer.nnodes}. Change the file in the model's folder instead.`,
+    );
+  }
+}
 
 /** Two spellings of one size: null where neither is given. */
 export function oneSize(key: string, older: number | null, perGpu: number | null): number | null {

@@ -7,7 +7,7 @@
 import { aggregateFields } from "../../algos/losses/aggregate.ts";
 import { valueLossFields } from "../../algos/losses/value-loss.ts";
 import { bool, field, int, nullable, number, path } from "../../util/field.ts";
-import { optimOf } from "./actor.ts";
+import { configChanges, optimOf } from "./actor.ts";
 import { checkpointOf } from "./checkpoint.ts";
 
 const actor = "actor_rollout_ref.actor";
@@ -25,6 +25,7 @@ export const critic = {
       "${actor_rollout_ref.model.path}",
       "Folder or hub id of the tokenizer that is saved with it; null for the model's own.",
     ),
+    ...configChanges,
   },
   ppo_mini_batch_size: field(int(1), `\${${actor}.ppo_mini_batch_size}`, "Prompts per update of the critic."),
   ppo_micro_batch_size: field(nullable(int(1)), null, "Older spelling of ppo_micro_batch_size_per_gpu."),

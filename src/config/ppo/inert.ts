@@ -74,6 +74,13 @@ const modelKeys: Readonly<Record<string, Inert>> = {
     fused_kernel_options: [],
     "override_config.attn_implementation": [],
   }),
+  ...without("there is no dropout", models, {
+    "override_config.attention_dropout": [0],
+    "override_config.attn_pdrop": [0],
+    "override_config.embd_pdrop": [0],
+    "override_config.resid_pdrop": [0],
+    "override_config.hidden_dropout": [0],
+  }),
   ...without("rows of like length share a pass, so that little is spent on padding; the loss is the same", models, {
     use_remove_padding: [],
   }),

@@ -22,6 +22,13 @@ function fromSft(branch: string): Record<string, Refused> {
   return Object.fromEntries(own.map(([key, refused]) => [key.slice(branch.length + 1), refused]));
 }
 
+/** The actor and the critic may have another config.json. */
+const { hf_config_path: _path, override_config: _fields, ...otherModelKeys } = fromSft("model");
+const ofConfig: Refused = {
+  because: "The config.json of a reward model is used as it is. Change it in its folder and leave the key out.",
+  allowed: none,
+};
+
 const oneTurn =
   "An episode is one prompt and one response; tools and further turns are not supported by this version. Leave the key out.";
 const noReplay =
@@ -33,7 +40,8 @@ const replayModes: Refused = { because: noReplay, allowed: ["disabled", null] };
 
 /** Keys that ask for something this version does not do. */
 export const ppoRefused: Readonly<Record<string, Refused>> = {
-  ...below(["actor_rollout_ref.model", "critic.model"], fromSft("model")),
+  ...below(["actor_rollout_ref.model", "critic.model"], otherModelKeys),
+  ...below(["reward_model.model"], { hf_config_path: ofConfig, override_config: ofConfig }),
   ...below(["critic.model", "reward_model.model"], {
     external_lib: {
       because: "Python modules are not loaded. Leave the key out.",

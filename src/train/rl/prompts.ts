@@ -15,7 +15,7 @@ import { UserError } from "../../util/errors.ts";
 import { counted } from "../../util/format.ts";
 import { info } from "../../util/log.ts";
 import type { TrainContext } from "../context.ts";
-import { fetchModel } from "../fetch-model.ts";
+import { fetchChangedModel, fetchModel } from "../fetch-model.ts";
 import { type LoadedHook, loadHook } from "../load-hook.ts";
 import { readTrainable } from "../open-engine.ts";
 import { promptOptions } from "../prompt-options.ts";
@@ -45,7 +45,7 @@ export async function loadPrompts(config: PpoConfig, context: TrainContext): Pro
   const { data, actor_rollout_ref: all, trainer } = config;
   findAdvantage(config.algorithm.adv_estimator);
   actorSettings(config);
-  const folder = await fetchModel(all.model.path, context);
+  const folder = await fetchChangedModel(all.model, context);
   await readTrainable(config, folder);
   await checkSampler(config, folder);
   const tokenizerPath = all.model.tokenizer_path;

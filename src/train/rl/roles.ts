@@ -21,7 +21,7 @@ import { roleDir, type TrainedRole } from "../../run/names.ts";
 import { loadTokenizer } from "../../text/tokenizer.ts";
 import { invariant, UserError } from "../../util/errors.ts";
 import type { TrainContext } from "../context.ts";
-import { fetchModel } from "../fetch-model.ts";
+import { fetchChangedModel, fetchModel } from "../fetch-model.ts";
 import { rewardModelSpec } from "../reward-scorer.ts";
 import type { Prompts } from "./prompts.ts";
 import { openSaved, saveCalls } from "./role-checkpoint.ts";
@@ -67,8 +67,8 @@ const roleTable: Readonly<Record<RoleName, RoleRow>> = {
     checkpoint: ({ critic }) => critic.checkpoint,
     isNeeded: ({ critic }) => critic.enable,
     async spec(config, prompts, context) {
-      const { path, tokenizer_path: tokenizerPath } = config.critic.model;
-      const folder = await fetchModel(path, context);
+      const { tokenizer_path: tokenizerPath } = config.critic.model;
+      const folder = await fetchChangedModel(config.critic.model, context);
       await checkSameTokens(folder, prompts);
       return {
         folder,
