@@ -10,6 +10,7 @@ import { json as readJson } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { main } from "../src/cli/main.ts";
 import { parseRollouts } from "../src/run/rollouts.ts";
+import { hasRay, python } from "./ray-yard.ts";
 import { charConfig, Yard } from "./rl-yard.ts";
 
 let yard: Yard;
@@ -162,6 +163,23 @@ describe("rows of two data sources", () => {
     expect(await ppo("whole", ...tree(), "trainer.total_training_steps=4")).toMatchObject({ code: 0 });
     const [halves, whole] = [await yard.outcome("halves"), await yard.outcome("whole")];
     expect([halves.lines, halves.rollouts, halves.files]).toEqual([whole.lines, whole.rollouts, whole.files]);
+  });
+});
+
+describe.skipIf(!hasRay)("on Ray (needs Python with ray)", { timeout: 180_000 }, () => {
+  test("the same tree gives the same scores", async () => {
+    const ray = ["trainer.engine=ray", "trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_cpus=3"];
+    const env = { TRAINYARD_PYTHON: python };
+    const { code, said } = await yard.commandWith(env, ...yard.args("on-ray", [...tree(), ...ray]));
+    expect({ code, said }).toMatchObject({ code: 0 });
+    // Before training, greedy responses are those of the same weights.
+    const [here, there] = [(await logged("tree", "val"))[0]!, (await logged("on-ray", "val"))[0]!];
+    expect(there.map(({ response }) => response)).toEqual(here.map(({ response }) => response));
+    for (const [i, episode] of here.entries()) {
+      const other = there[i]!;
+      expect(other.score).toBeCloseTo(episode.score!, 3);
+      expect(Object.keys(other.extra).toSorted()).toEqual(Object.keys(episode.extra).toSorted());
+    }
   });
 });
 

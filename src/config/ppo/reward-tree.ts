@@ -186,7 +186,8 @@ function onlyPart(config: PpoConfig): RewardPart {
     const listed = set.map(({ setBy }) => `\`${setBy}\``).join(" and ");
     throw new UserError(
       `${listed} both choose what scores a response. Keep one of them, or say with \`reward.sources\` which scores what, ` +
-        `for example reward.sources={'*':[${set.map(({ part }) => `{use:${part.use},weight:1}`).join(",")}]}.`,
+        `for example reward.sources={'*':[${set.map(({ part }) => `{use:${part.use},weight:1}`).join(",")}]}.` +
+        (isAlone ? "" : " A function that asks the model itself gets its server by reward_model.judge.url instead."),
     );
   }
   return set[0]?.part ?? { use: "scorer", key: "reward.sources", scorer: { kind: "builtin" } };

@@ -18,49 +18,18 @@ export type Scoring = OpenPart;
 
 type Needs = Omit<ScoringNeeds, "signal" | "router" | "callsInBatches">;
 
-/** The reward manager: one of ours, or that of a file. */
-async function openManager(config: PpoConfig): Promise<CheckedManager> {
-  const file = managerFile(config);
-  if (file !== null) return await loadManager(file, config.reward_manager.name);
-  const rule = managerSettings(config);
-  return {
-    callsInBatches: false, // the tree knows it of ours
-    before: () => null,
-    after: (score, { responseLength }) => rule(score, responseLength),
-  };
-}
-
-/** One address for the servers that a function may ask. */
-function openRouterFor(
-  part: PartOf<"judge" | "service">,
-  env: TrainContext["env"],
-  signal: AbortSignal,
-): Promise<Router> {
-  return openRouter({ addresses: part.model[part.use].url, signal, ...rewardApiKey(part, env) });
-}
-
-/** What the function gets of it: the address, and the folder of the reward model's tokenizer. */
-async function routedInput(router: Router | null, { config, context }: Needs): Promise<ScoringNeeds["router"]> {
-  if (router === null) return {};
-  const { path } = config.reward_model.model;
-  return {
-    rewardRouterAddress: router.address,
-    ...(path !== null && { rewardModelTokenizer: await fetchModel(path, context) }),
-  };
-}
-
 /** Open what the config says that scores. */
 export async function openScoring(needs: Needs): Promise<Scoring> {
   const tree = rewardTree(needs.config);
   const manager = await openManager(needs.config);
   const closing = new AbortController();
   const open = new Map<unknown, OpenPart>();
+  let router: Router | null = null;
   const close = async () => {
     closing.abort();
     await Promise.all([...open.values()].map((part) => part.close()));
     await router?.close();
   };
-  let router: Router | null = null;
   try {
     const servers = routedServers(needs.config);
     if (servers !== null) router = await openRouterFor(servers, needs.context.env, closing.signal);
@@ -94,5 +63,36 @@ export async function openScoring(needs: Needs): Promise<Scoring> {
       for (const part of open.values()) part.endRound();
     },
     close,
+  };
+}
+
+/** The reward manager: one of ours, or that of a file. */
+async function openManager(config: PpoConfig): Promise<CheckedManager> {
+  const file = managerFile(config);
+  if (file !== null) return await loadManager(file, config.reward_manager.name);
+  const rule = managerSettings(config);
+  return {
+    callsInBatches: false, // the tree knows it of ours
+    before: () => null,
+    after: (score, { responseLength }) => rule(score, responseLength),
+  };
+}
+
+/** One address for the servers that a function may ask. */
+function openRouterFor(
+  part: PartOf<"judge" | "service">,
+  env: TrainContext["env"],
+  signal: AbortSignal,
+): Promise<Router> {
+  return openRouter({ addresses: part.model[part.use].url, signal, ...rewardApiKey(part, env) });
+}
+
+/** What the function gets of it: the address, and the folder of the reward model's tokenizer. */
+async function routedInput(router: Router | null, { config, context }: Needs): Promise<ScoringNeeds["router"]> {
+  if (router === null) return {};
+  const { path } = config.reward_model.model;
+  return {
+    rewardRouterAddress: router.address,
+    ...(path !== null && { rewardModelTokenizer: await fetchModel(path, context) }),
   };
 }
