@@ -138,7 +138,8 @@ export async function compared(answered: readonly FuzzCase[]): Promise<FuzzRepor
     await runtime.close();
   }
   const counts = [...tallies].map(([name, { cases, failed }]) => {
-    return failed <= Math.ceil(cases * (mayDiffer[name] ?? 0)) ? 0 : failed;
+    const allowed = cases * (mayDiffer[name] ?? 0);
+    return failed <= allowed + 2 * Math.sqrt(allowed) ? 0 : failed; // of a few cases, chance may make more of them differ
   });
   return { misses: all, failed: counts.reduce((sum, count) => sum + count, 0), tallies, answered };
 }
