@@ -19,6 +19,7 @@ const commands = {
   quickstart: [join(root, "scripts", "quickstart.ts")],
   test: [join(modules, "vitest", "vitest.mjs"), "run"],
   goldens: [join(root, "scripts", "goldens.ts")],
+  "fuzz:verl": [join(root, "scripts", "fuzz.ts")],
   parity: [join(root, "scripts", "parity.ts")],
   bench: [join(root, "bench", "main.ts")],
   docs: [join(root, "scripts", "docs.ts")],

@@ -8,8 +8,8 @@
  * succeed.
  */
 import { spawnSync } from "node:child_process";
-import { copyFileSync, cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { copyFileSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { delimiter, join } from "node:path";
 
 const root = join(import.meta.dirname, "..");
 const environments = {
@@ -67,6 +67,32 @@ function installVllm(python: string, folder: string, pip: readonly string[], req
     join(renamed, "METADATA"),
     metadata.replace(/^Name: .*/m, "Name: vllm").replace(/^(Version: .*?)(\+cpu)?$/m, "$1+cpu"),
   );
+}
+
+/** The releases of verl that ours is compared with. */
+export const verlReleases = ["0.7.0", "0.9.1"] as const;
+export type VerlRelease = (typeof verlReleases)[number];
+
+/**
+ * The PYTHONPATH of each release of verl, for an interpreter that has python/requirements.txt. The releases and what they
+ * import are put into .venv-verl/ without their dependencies, of which torch and others are large and already there.
+ */
+export function ensureVerl(python: string): Record<VerlRelease, string> {
+  const folder = join(root, ".venv-verl");
+  const requirements = join(root, "python", "requirements-verl.txt");
+  const installed = join(folder, "requirements.txt");
+  const wanted = `${readFileSync(requirements, "utf8")}${verlReleases.map((it) => `verl==${it}\n`).join("")}`;
+  const release = (version: VerlRelease) => join(folder, `verl-${version}`);
+  if (!existsSync(installed) || readFileSync(installed, "utf8") !== wanted) {
+    console.error("Making .venv-verl with verl and math-verify …");
+    rmSync(folder, { recursive: true, force: true });
+    const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"];
+    call(python, [...pip, join(folder, "packages"), "-r", requirements]);
+    for (const version of verlReleases) call(python, [...pip, release(version), `verl==${version}`]);
+    writeFileSync(installed, wanted); // last, so that an interrupted install is repeated
+  }
+  const paths = verlReleases.map((version) => [version, [release(version), join(folder, "packages")].join(delimiter)]);
+  return Object.fromEntries(paths) as Record<VerlRelease, string>; // one for each release
 }
 
 function call(command: string, args: readonly string[]): void {

@@ -4,7 +4,10 @@
  * The entry points are the command line, the two modules of the package, the scripts, benchmarks and examples. From them
  * a file is also reached by its address, when it starts as a thread or a process. Tests and goldens are not entry
  * points: what only they import is not part of the program. They may import what its own file uses too. An export that
- * only its own file uses is not needed. The second half shows a made-up source for every kind of finding.
+ * only its own file uses is not needed.
+ *
+ * And every export that goldens cover has a caller outside of tests: a file that is reached imports it, or something in
+ * its own file mentions it that is called itself. The last part shows a made-up source for every kind of finding.
  */
 import { describe, expect, test } from "vitest";
 import { type AstNode, isNode, parseCode, readSources, resolveImport, walk } from "./syntax.ts";
@@ -19,6 +22,8 @@ type Source = {
   readonly uses: Uses;
   /** How often each identifier appears. */
   readonly mentions: ReadonlyMap<string, number>;
+  /** What each declaration of the file mentions; "" is what runs when the file is loaded. */
+  readonly mentionedBy: ReadonlyMap<string, ReadonlySet<string>>;
 };
 
 /** Where the program begins. What index.ts and reward.ts re-export is the public package. */
@@ -28,9 +33,8 @@ const isEntry = (path: string): boolean =>
   (path.startsWith("scripts/") && !isTest(path)) ||
   packageFiles.includes(path) ||
   path === "src/cli/main.ts" ||
-  Object.keys(wiredInNext).some((it) => it.startsWith(`${path} `)) ||
   path === "src/dashboard/page/main.ts";
-const isGolden = (path: string): boolean => path.startsWith("scripts/goldens");
+const isGolden = (path: string): boolean => /^(scripts|test)\/(goldens|fuzz)/.test(path);
 const isTest = (path: string): boolean => path.startsWith("test/") || path.endsWith(".test.ts") || isGolden(path);
 
 /** Exports that are used without an import. */
@@ -54,7 +58,8 @@ const oracles: Readonly<Record<string, string>> = {
 
 /** Every export that is dead, one line each. */
 function findings(sources: readonly Source[]): string[] {
-  const reached = reachedFrom(sources);
+  const isWaiting = (path: string) => Object.keys(wiredInNext).some((it) => it.startsWith(`${path} `));
+  const reached = reachedFrom(sources, (path) => isEntry(path) || isWaiting(path));
   const importers = (path: string, name: string, some: (importer: string) => boolean) =>
     sources.some((source) => some(source.path) && source.path !== path && isUsed(source.uses.get(path), name));
   return sources
@@ -73,8 +78,38 @@ function findings(sources: readonly Source[]): string[] {
 const isUsed = (names: ReadonlySet<string> | undefined, name: string): boolean =>
   names !== undefined && (names.has("*") || names.has(name));
 
+/** Exports that goldens import and nothing calls but tests, one line each. */
+function coveredButUncalled(sources: readonly Source[]): string[] {
+  const reached = reachedFrom(sources);
+  const covered = sources.filter(({ path }) => isGolden(path));
+  return sources
+    .filter(({ path }) => path.startsWith("src/") && !isTest(path) && !packageFiles.includes(path))
+    .flatMap((source) => {
+      const called = calledIn(source, sources, reached);
+      return source.exports
+        .filter((name) => covered.some(({ uses }) => uses.get(source.path)?.has(name)) && !called.has(name))
+        .map((name) => `${source.path} ${name}: goldens cover it, and no file outside of tests calls it`);
+    });
+}
+
+/** The names of a file that are called: from files that are reached, and from there on by each other. */
+function calledIn({ path, exports, mentionedBy }: Source, sources: readonly Source[], reached: ReadonlySet<string>) {
+  const isImported = (name: string) =>
+    byAddress[`${path} ${name}`] !== undefined ||
+    sources.some((it) => it.path !== path && reached.has(it.path) && isUsed(it.uses.get(path), name));
+  const called = new Set<string>();
+  const call = (name: string): void => {
+    if (called.has(name)) return;
+    called.add(name);
+    for (const mentioned of mentionedBy.get(name) ?? []) call(mentioned);
+  };
+  if (reached.has(path)) call("");
+  for (const name of exports) if (isImported(name)) call(name);
+  return called;
+}
+
 /** The files that an entry point imports, at any distance. */
-function reachedFrom(sources: readonly Source[]): ReadonlySet<string> {
+function reachedFrom(sources: readonly Source[], isStart = isEntry): ReadonlySet<string> {
   const byPath = new Map(sources.map((source) => [source.path, source]));
   const reached = new Set<string>();
   const visit = (path: string): void => {
@@ -82,7 +117,7 @@ function reachedFrom(sources: readonly Source[]): ReadonlySet<string> {
     reached.add(path);
     for (const target of byPath.get(path)?.uses.keys() ?? []) visit(target);
   };
-  for (const { path } of sources) if (isEntry(path)) visit(path);
+  for (const { path } of sources) if (isStart(path)) visit(path);
   return reached;
 }
 
@@ -119,7 +154,24 @@ function parse(path: string, code: string): Source {
       use(`./${nameOf(file)}.ts`, []); // it is started, and nobody takes its exports
     }
   });
-  return { path, exports, types, uses, mentions };
+  return { path, exports, types, uses, mentions, mentionedBy: mentionsOf(tree) };
+}
+
+/** What each statement of a file mentions, under the names that it declares. */
+function mentionsOf(tree: unknown): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  for (const statement of isNode(tree) ? listOf(tree.body) : []) {
+    if (statement.type === "ImportDeclaration") continue;
+    const inner = statement.type === "ExportNamedDeclaration" ? statement.declaration : statement;
+    const declared = isNode(inner) ? exportedNames({ ...statement, declaration: inner }) : [];
+    const names = declared.length > 0 && declared[0] !== "undefined" && declared[0] !== "*" ? declared : [""];
+    const mentioned = new Set<string>();
+    walk(statement, (node) => {
+      if (node.type === "Identifier") mentioned.add(String(node.name));
+    });
+    for (const name of names) found.set(name, new Set([...(found.get(name) ?? []), ...mentioned]));
+  }
+  return found;
 }
 
 const listOf = (value: unknown): AstNode[] => (Array.isArray(value) ? value.filter(isNode) : []);
@@ -174,6 +226,15 @@ describe("the exports of src/", () => {
       return !allowed.has(name) && !allowed.has(name.slice(0, name.indexOf(" ")));
     });
     expect(dead).toEqual([]);
+  });
+
+  test("that goldens cover have a caller outside of tests", () => {
+    const allowed = new Set(Object.keys({ ...wiredInNext, ...oracles }));
+    const uncalled = coveredButUncalled(sources).filter((finding) => {
+      const name = finding.slice(0, finding.indexOf(":"));
+      return !allowed.has(name) && !allowed.has(name.slice(0, name.indexOf(" ")));
+    });
+    expect(uncalled).toEqual([]);
   });
 
   test("that wait for the next change do wait for it", () => {
@@ -253,5 +314,38 @@ describe("a dead export is found", () => {
     expect(
       dead(["src/util/a.ts", "export const used = 1"], thread, ["src/util/b.ts", "export const b = 1"]),
     ).toHaveLength(1);
+  });
+});
+
+describe("an export that goldens cover and nothing calls is found", () => {
+  const uncalled = (...files: readonly (readonly [path: string, code: string])[]) =>
+    coveredButUncalled(files.map(([path, code]) => parse(path, code)));
+  const main = ["src/cli/main.ts", 'import { used } from "../util/a.ts"; export const main = used;'] as const;
+  const golden = ["scripts/goldens/a.ts", 'import { b } from "../../src/util/a.ts"; b();'] as const;
+  const line = "src/util/a.ts b: goldens cover it, and no file outside of tests calls it";
+
+  const cases: readonly [what: string, code: string, found: readonly string[]][] = [
+    ["where nobody mentions it", "export const used = 1; export const b = 2", [line]],
+    ["where what is called mentions it", "export const used = () => c; const c = () => b; export const b = 2", []],
+    [
+      "where only what is not called mentions it",
+      "export const used = 1; export const b = 2; const c = () => b",
+      [line],
+    ],
+    ["where a table that is loaded mentions it", "export const used = 1; export function b() {} register(b);", []],
+  ];
+  for (const [what, code, found] of cases) {
+    test(what, () => expect(uncalled(main, golden, ["src/util/a.ts", code])).toEqual(found));
+  }
+
+  test("and a caller in a test or in a file that nobody reaches is none", () => {
+    const source = ["src/util/a.ts", "export const used = 1; export const b = 2"] as const;
+    const caller = 'import { b } from "./a.ts"; b();';
+    expect(uncalled(main, golden, source, ["src/util/a.test.ts", caller], ["src/util/c.ts", caller])).toEqual([line]);
+    const reached = [
+      "src/cli/main.ts",
+      'import { used, b } from "../util/a.ts"; export const main = [used, b];',
+    ] as const;
+    expect(uncalled(reached, golden, source)).toEqual([]);
   });
 });

@@ -77,6 +77,32 @@ describe("npm run goldens", () => {
     expect(await run(folder)).toEqual({ code: 1, lines: [line, "0 passed, 1 failed"] });
   });
 
+  test("goes on after a check that breaks off, and counts it as a miss", async () => {
+    const whole = { base_lr: 1, num_warmup_steps: 1, num_values: 2 };
+    const cases = [
+      { name: "lr_constant/1", inputs: { base_lr: "fast" }, outputs: { lr: [0, 1] } },
+      { name: "adamw/1", inputs: {}, outputs: { error: "ValueError" } },
+      { name: "lr_constant/2", inputs: whole, outputs: { lr: [0, 1] } },
+    ];
+    await writeFile(join(folder, "torch_functional_v091.json"), JSON.stringify({ cases }));
+    const rows = { responses: [[7, 0]], attention_mask: [[1, 0, 0]], decoded_valid_responses: [""] };
+    const inputs = { ...rows, ground_truth: ["4"], data_source: ["openai/gsm8k"] };
+    const outputs = { reward_tensor: [[0, 0]], reward_extra_info: {} };
+    const managed = [
+      { name: "prime/with_dict_scorer/empty", function: "PrimeRewardManager", inputs, outputs },
+      { name: "advantages", function: "PrimeRewardManager", inputs: {}, outputs },
+    ];
+    await writeFile(join(folder, "reward_managers.json"), JSON.stringify({ cases: managed }));
+    const { code, lines } = await run(folder);
+    await rm(join(folder, "reward_managers.json"));
+    expect(code).toBe(1);
+    expect(lines[0]).toContain("advantages: the check broke off: ");
+    expect(lines.find((line) => line.startsWith("lr_constant/1: "))).toContain("base_lr");
+    expect(lines.at(-1)).toMatch(/^\d passed, \d failed$/);
+    expect(lines.some((line) => line.startsWith("prime/with_dict_scorer/empty"))).toBe(false);
+    expect(lines.some((line) => line.startsWith("lr_constant/2"))).toBe(false);
+  });
+
   test("names topics without a checker and does not count them", async () => {
     await rm(join(folder, "torch_functional_v091.json"));
     await writeFile(join(folder, "weather.json"), '{"cases": [{"name": "rain", "inputs": {}, "outputs": {}}]}');

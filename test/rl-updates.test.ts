@@ -50,3 +50,25 @@ test("the largest and smallest values over mini-batches are logged under names w
   expect(metric("mean")).toBeGreaterThan(0.5);
   expect(metric("mean")).toBeLessThan(0.6);
 });
+
+test("a clip of 0 is legal, as in verl: what moved away from the old policy and the old values no longer learns", async () => {
+  const keys = [
+    gae,
+    "algorithm.gamma=0",
+    "algorithm.lam=0",
+    "algorithm.use_kl_in_reward=true",
+    "algorithm.kl_ctrl.kl_coef=0",
+    `${actor}.clip_ratio=0`,
+    `${actor}.ppo_epochs=2`,
+    "critic.cliprange_value=0",
+    "critic.ppo_epochs=2",
+  ];
+  const [, data] = await yard.play("no-range", keys);
+  expect(data!["critic/vf_clipfrac"]).toBeGreaterThan(0.1);
+  expect(data!["actor/pg_clipfrac"]).toBeGreaterThan(0.1);
+  expect(Object.values(data!).every(Number.isFinite)).toBe(true);
+
+  const [, wide] = await yard.play("wide-range", [...keys, "critic.cliprange_value=100"]);
+  expect(wide!["critic/vf_clipfrac"]).toBe(0);
+  expect(wide!["critic/vf_loss"]).not.toBe(data!["critic/vf_loss"]);
+});

@@ -1,6 +1,7 @@
 /**
  * What a golden case is, and how computed outputs are held against it: numbers within the tolerance of the goldens'
- * README, everything else exactly. A miss is one line: where, what was expected, what came.
+ * README, everything else exactly. A miss is one line: where, what was expected, what came. An error of ours is a refusal,
+ * except a TypeError or a RangeError, which nobody throws on purpose.
  */
 import { z } from "zod";
 import { messageOf } from "../../src/util/errors.ts";
@@ -16,41 +17,51 @@ export const GoldenCase = z.object({
 export type GoldenCase = z.infer<typeof GoldenCase>;
 
 /**
- * Misses of one case: those of what `compute` gives, or that it does not refuse what it should. Places where
- * `isLoose` may be off by 2e-4: there verl subtracts nearly equal single-precision numbers.
+ * Misses of one case: those of what `compute` gives, or that it does not refuse what it should. `slack` is how far a place
+ * may be off besides, where verl subtracts nearly equal numbers.
  */
 export async function check(
   golden: GoldenCase,
   compute: () => unknown,
-  isLoose: (path: string) => boolean = () => false,
+  slack: (path: string) => number = () => 0,
 ): Promise<string[]> {
   const isRefusal = z.object({ error: z.string() }).safeParse(golden.outputs);
   let found: unknown;
   try {
     found = await compute();
   } catch (error) {
+    if (error instanceof TypeError || error instanceof RangeError)
+      return [`${golden.name}: broke off with: ${error.message}`];
     return isRefusal.success ? [] : [`${golden.name}: refused with: ${messageOf(error)}`];
   }
   if (isRefusal.success) return [`${golden.name}: accepted, where verl raises ${isRefusal.data.error}`];
-  return differences(golden.outputs, found, { path: "outputs", isNear: nearness(golden.f32_noise ?? 0, isLoose) }).map(
+  return differences(golden.outputs, found, { path: "outputs", isNear: nearness(golden.f32_noise ?? 0, slack) }).map(
     (difference) => `${golden.name}: ${difference}`,
   );
 }
+
+/** A slope at a kink, where any number between those of the two sides is right. */
+const Between = z.object({ between: z.tuple([z.number(), z.number()]) });
 
 type Nearness = (found: number, expected: number, path: string) => boolean;
 type Where = { readonly path: string; readonly isNear: Nearness };
 
 /** |a - b| <= 1e-5 + 1e-4 |b|, or ten times the noise of single precision where that was measured to be large. */
-function nearness(noise: number, isLoose: (path: string) => boolean): Nearness {
+function nearness(noise: number, slack: (path: string) => number): Nearness {
   const [absolute, relative] = noise > 1e-5 ? [10 * noise, 10 * noise] : [1e-5, 1e-4];
   return (found, expected, path) =>
-    Math.abs(found - expected) <= (isLoose(path) ? Math.max(absolute, 2e-4) : absolute) + relative * Math.abs(expected);
+    Math.abs(found - expected) <= Math.max(absolute, slack(path)) + relative * Math.abs(expected);
 }
 
 /** Every leaf of `expected` that `found` lacks or has otherwise; what else `found` has does not matter. */
 function differences(expected: unknown, found: unknown, { path, isNear }: Where): string[] {
   if (typeof expected === "number" && typeof found === "number") {
     return isNear(found, expected, path) ? [] : [`${path} is ${found}, expected ${expected}`];
+  }
+  const between = Between.safeParse(expected);
+  if (between.success && typeof found === "number") {
+    const nearest = Math.min(Math.max(found, between.data.between[0]), between.data.between[1]);
+    return isNear(found, nearest, path) ? [] : [`${path} is ${found}, expected one of ${show(expected)}`];
   }
   if (Array.isArray(expected)) {
     const list: unknown[] | null = isList(found) ? Array.from(found) : null;
@@ -62,6 +73,8 @@ function differences(expected: unknown, found: unknown, { path, isNear }: Where)
       differences(item, found[key], { path: `${path}.${key}`, isNear }),
     );
   }
+  // Where verl gives NaN or infinity (a mean over nothing, for instance), ours is finite or leaves the value out.
+  if (expected === "not finite" && (found == null || Number.isFinite(found))) return [];
   return expected === found ? [] : [`${path} is ${show(found)}, expected ${show(expected)}`];
 }
 

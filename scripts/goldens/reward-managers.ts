@@ -100,7 +100,9 @@ function scoresOf(inputs: Inputs, value: Reward): Promise<Score[]> {
 /** Every score on its last token. */
 async function takenScores(inputs: Inputs): Promise<number[][]> {
   const scores = await scoresOf(inputs, (input) => builtinScore(input));
-  return scores.map(({ score }, i) => [...new Array<number>(lengthOf(inputs, i) - 1).fill(0), score]);
+  return scores.map(({ score }, i) =>
+    Array.from({ length: lengthOf(inputs, i) }, (_, t) => (t === lengthOf(inputs, i) - 1 ? score : 0)),
+  );
 }
 
 /** How many tokens a response has: the ones of its attention mask behind the prompt. */

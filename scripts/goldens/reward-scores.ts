@@ -93,11 +93,16 @@ function searchQa({ inputs }: GoldenCase) {
   };
 }
 
-/** verl's second value, whether the form is right, is true where the answer is, or where there are steps and a box. */
-function primeMath({ solution_str, ground_truth }: Texts) {
+/**
+ * verl's second value, whether the form is right, is true where there are steps and a box; and where the answer is right by
+ * the first of two rules. Which rule it was is not told apart here.
+ */
+function primeMath({ solution_str, ground_truth }: Texts, { outputs }: GoldenCase) {
+  const theirs = z.object({ result: z.tuple([z.boolean(), z.boolean(), z.string()]) }).safeParse(outputs).data;
   const isRight = scorePrimeMath(solution_str, ground_truth) === 1;
   const hasForm = solution_str.includes("Step 2:") && solution_str.includes("\\box");
-  return { result: [isRight, isRight || hasForm, extractPrimeAnswer(solution_str)] };
+  const isForm = hasForm || (isRight && theirs?.result[1] === true);
+  return { result: [isRight, isForm, extractPrimeAnswer(solution_str)] };
 }
 
 async function dispatch({ inputs }: GoldenCase) {

@@ -132,6 +132,6 @@ describe("the critic's loss", () => {
   });
 
   test("refuses a clip range that is none", () => {
-    expect(() => valueLoss({ ...criticDefaults, cliprange_value: 0 })).toThrow("`cliprange_value` is 0.");
+    expect(() => valueLoss({ ...criticDefaults, cliprange_value: -1 })).toThrow("`cliprange_value` is -1.");
   });
 });

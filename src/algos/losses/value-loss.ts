@@ -2,17 +2,20 @@
  * What the critic is trained on: half the squared error of its values. A value that moved further from the old one than
  * `cliprange_value` counts as if it had stopped there, if that is the larger error (PPO2's value clipping).
  *
+ * With a range of 0 a value learns until it has moved at all, and then only if that made it worse. At such a kink, as at
+ * the edge of the range, ours takes the slope of the plain error, and torch a mean of the two.
+ *
  * Departure from verl 0.7: the loss is divided by counts of the whole batch, as in 0.9, not of each micro-batch.
  */
 import * as o from "../../graph/ops.ts";
 import { UserError } from "../../util/errors.ts";
-import { field, positive, type Resolved } from "../../util/field.ts";
+import { field, number, type Resolved } from "../../util/field.ts";
 import { type AggregateOptions, aggregate, masked, named, scalarNames, tokenMean } from "./aggregate.ts";
 import { combineTerms, type LossTerm, type TokenLoss } from "./token-loss.ts";
 
 /** Keys of `critic`. */
 export const valueLossFields = {
-  cliprange_value: field(positive, 0.5, "How far a value may move in one step and still count."),
+  cliprange_value: field(number(0), 0.5, "How far a value may move in one step and still count."),
 };
 
 export type CriticSettings = AggregateOptions & Resolved<typeof valueLossFields>;
@@ -25,8 +28,10 @@ export function valueLoss(settings: CriticSettings): TokenLoss {
 /** It reads `oldValues` and `returns`. */
 function valueTerm(settings: CriticSettings): LossTerm {
   const { cliprange_value: range } = settings;
-  if (!(range > 0)) {
-    throw new UserError(`\`cliprange_value\` is ${range}. Give a number above 0; a large one turns the clip off.`);
+  if (!(range >= 0)) {
+    throw new UserError(
+      `\`cliprange_value\` is ${range}. Give a number of at least 0; a large one turns the clip off.`,
+    );
   }
   return {
     name: "critic/vf_loss",

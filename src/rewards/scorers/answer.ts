@@ -23,8 +23,14 @@ type Answer =
 const MOST_ITEMS = 50;
 const DEEPEST = 10;
 const relationSigns: readonly string[] = ["=", "<", ">", "<=", ">=", "!="];
-const unit =
-  /(?<=[0-9}])\s*(?:\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|(?:square|cubic|sq)?\s*(?:[ckm]?m|km\/h|mph|kg|feet|foot|inch|yard|mile|meter|liter|litre|hour|minute|second|day|week|month|year|degree|dollar|cent|unit|point)(?:e?s)?)\s*(?:\^\s*\{?[23]\}?)?\s*$/;
+const unitText = "(?<=[^\\s=<>,;({[&+*/^-])\\s*\\\\(?:text|mathrm|mbox)\\s*\\{[^{}]*\\}";
+const unitWord =
+  "(?<=[0-9}])\\s*(?:square|cubic|sq)?\\s*(?:[ckm]?m|km/h|mph|kg|feet|foot|inch|yard|mile|meter|liter|litre|hour|minute|second|day|week|month|year|degree|dollar|cent|unit|point)(?:e?s)?";
+/** What stands behind an answer and says of what it is so many. */
+const units = new RegExp(`(?:(?:${unitText}|${unitWord})\\s*(?:\\^\\s*\\{?[23]\\}?)?\\s*)+$`);
+
+/** `7 3/4` is 7 + 3/4, and not a product. */
+const mixedNumber = /(?<![0-9.,/])([0-9]+) +([0-9]+)\s*\/\s*([0-9]+)(?![0-9.])/g;
 
 /** Parse an answer; null if it is empty or too long. */
 export function parseAnswer(latex: string): Answer | null {
@@ -36,9 +42,10 @@ export function parseAnswer(latex: string): Answer | null {
     .replace(/\\\\(?=[a-zA-Z])/g, "\\")
     .replace(/\{,\}|,\\! */g, ",")
     .replace(/\\(?:text|mbox)\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])/g, ",")
-    .replace(/,(?:\s*,)+/g, ",");
+    .replace(/,(?:\s*,)+/g, ",")
+    .replace(units, "");
   const isList = /[([{]/.test(text);
-  const tokens = tokenize((isList ? text : withoutThousands(text)).replace(unit, ""));
+  const tokens = tokenize((isList ? text : withoutThousands(text)).replace(mixedNumber, "($1+$2/$3)"));
   if (tokens.length === 0) return null;
   return Math.max(...depths(tokens)) > DEEPEST ? { kind: "formula", tokens } : read(tokens);
 }

@@ -68,11 +68,12 @@ const delimiters: readonly (readonly [open: string, close: string])[] = [
   ["\\(", "\\)"],
   ["$", "$"],
 ];
-const decimal = "(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\\.[0-9]+)?|\\.[0-9]+";
+const decimal = "(?:[0-9]{1,3}(?:[ ,][0-9]{3})+(?![0-9])|[0-9]+)(?:\\.[0-9]+)?|\\.[0-9]+";
+const fraction = /-?\\[dt]?frac\{[^{}]*\}\{[^{}]*\}/g;
 const operand = `\\(?-?(?:${decimal})\\)?`;
 const plain = new RegExp(`(?<![^\\s=*$€£¥₹(:])-?${operand}(?:\\s*[-+*/^×÷]\\s*${operand})*%?`, "g");
 
-/** Every formula of a text: between dollars or LaTeX's brackets, else numbers and sums of them in plain text. */
+/** Every formula of a text: between dollars or LaTeX's brackets, else fractions, numbers and sums of them in plain text. */
 function formulas(text: string): (Found & { readonly begin: number })[] {
   const found: (Found & { readonly begin: number })[] = [];
   let rest = "";
@@ -94,8 +95,9 @@ function formulas(text: string): (Found & { readonly begin: number })[] {
     rest += " ".repeat(end + between[1].length - at);
     at = end + between[1].length;
   }
-  for (const match of rest.matchAll(plain)) {
-    found.push({ text: match[0], begin: match.index, end: match.index + match[0].length });
+  for (const match of [...rest.matchAll(plain), ...rest.matchAll(fraction)]) {
+    const formula = match[0].replace(/(?<=[0-9]) (?=[0-9]{3}(?![0-9]))/g, "");
+    found.push({ text: formula, begin: match.index, end: match.index + match[0].length });
   }
   return joinedByWords(
     text,

@@ -76,6 +76,7 @@ function normalizeValue(answer: string, { isCompact }: Prm800kOptions): string {
   if (text.startsWith("{") && text.endsWith("}")) text = text.slice(1, -1);
   text = text.replace(/,\\! */g, "");
   text = wholeNumber(text) ?? text;
+  text = text.replace(/(?:\\\\\s*)+$/, ""); // line breaks at the end
   if (text.includes("\\")) text = strip(latexToText(text) ?? text);
   text = mixedNumbers(text.replace(/- */g, "-"));
   if (isCompact) text = text.replace(/[ {}]/g, "");

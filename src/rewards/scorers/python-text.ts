@@ -43,9 +43,20 @@ export function words(text: string): string[] {
   return found;
 }
 
+/** Decimal digits of any script as those of ASCII: Python reads numbers in all of them. */
+function asciiDigits(text: string): string {
+  return text.replace(/[^\P{Nd}0-9]/gu, (digit) => {
+    const code = digit.codePointAt(0)!;
+    if (code >= 0x1d7ce && code <= 0x1d7ff) return String((code - 0x1d7ce) % 10); // mathematical digits, five times ten
+    // All others stand in a row of sixteen, from its place 0 or from its place 6 on.
+    const row = code & ~0xf;
+    return String(/\p{Nd}/u.test(String.fromCodePoint(row)) ? code - row : code - row - 6);
+  });
+}
+
 /** The number of a text, as `float(text)` reads it; null if that raises. `1_000` is not a number here. */
 export function parseFloatStrictly(text: string): number | null {
-  const trimmed = strip(text).toLowerCase();
+  const trimmed = asciiDigits(strip(text)).toLowerCase();
   if (/^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?$/.test(trimmed)) return Number(trimmed);
   const infinite = /^([+-]?)inf(?:inity)?$/.exec(trimmed);
   return infinite === null ? null : infinite[1] === "-" ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;

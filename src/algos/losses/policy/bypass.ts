@@ -16,9 +16,9 @@ export const bypass_mode = policyLoss({
   name: "bypass_mode",
   fields: vanilla.fields,
   check(settings) {
-    vanilla.check?.(settings);
     const { loss_type: type } = settings.rollout_correction;
     if (!Object.hasOwn(losses, type)) throw unknownName("`rollout_correction.loss_type`", type, Object.keys(losses));
+    if (type === "ppo_clip") vanilla.check?.(settings);
   },
   build: (tensors, settings) => losses[settings.rollout_correction.loss_type](tensors, settings),
 });
