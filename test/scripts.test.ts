@@ -44,8 +44,8 @@ const scripts: Readonly<Record<string, string>> = JSON.parse(readFileSync(join(r
 /** Scripts that other tests run, with what those call. */
 const elsewhere: Readonly<Record<string, { readonly file: string; readonly calls: string }>> = {
   start: { file: "test/quickstart.test.ts", calls: "scripts/quickstart.ts" },
-  build: { file: "test/package.test.ts", calls: '"pack"' }, // npm runs prepack, and that runs build
-  prepack: { file: "test/package.test.ts", calls: '"pack"' },
+  build: { file: "test/stranger.ts", calls: "npm pack" }, // npm runs prepack, and that runs build
+  prepack: { file: "test/stranger.ts", calls: "npm pack" },
   docs: { file: "src/config/reference.test.ts", calls: "configReference" }, // here it would write into the clone
   kernels: { file: "src/runtime/optimizer.test.ts", calls: "kernelsModule" }, // so would this
 };
