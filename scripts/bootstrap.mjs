@@ -35,7 +35,11 @@ if (command === null) {
 const missing = whatIsMissing();
 if (missing !== null) await install(missing);
 const path = [join(modules, ".bin"), process.env.PATH ?? ""].join(delimiter);
-passOn(await run(pinnedNode, [...command, ...rest], { stdio: "inherit", env: { ...process.env, PATH: path } }));
+// `npm test` alone runs the files that tell most: see vitest.config.ts.
+const isShort = name === "test" && rest.every((word) => word.startsWith("-") && word !== "--all");
+const env = { ...process.env, PATH: path, TRAINYARD_TEST_SHORT: isShort ? "1" : "" };
+const words = [...command, ...rest.filter((word) => name !== "test" || word !== "--all")];
+passOn(await run(pinnedNode, words, { stdio: "inherit", env }));
 
 /** Why an install is needed, or null if node_modules matches package-lock.json. */
 function whatIsMissing() {

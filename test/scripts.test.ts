@@ -2,7 +2,7 @@
  * Every script of package.json and every bench runs: each in its shortest form, as a user calls it, or in another test
  * that is named here. Nothing here looks at figures.
  */
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -44,17 +44,17 @@ const scripts: Readonly<Record<string, string>> = JSON.parse(readFileSync(join(r
 /** Scripts that other tests run, with what those call. */
 const elsewhere: Readonly<Record<string, { readonly file: string; readonly calls: string }>> = {
   start: { file: "test/quickstart.test.ts", calls: "scripts/quickstart.ts" },
-  build: { file: "test/package.test.ts", calls: '"pack"' }, // npm runs prepack, and that runs build
-  prepack: { file: "test/package.test.ts", calls: '"pack"' },
+  build: { file: "test/stranger.ts", calls: "npm pack" }, // npm runs prepack, and that runs build
+  prepack: { file: "test/stranger.ts", calls: "npm pack" },
   docs: { file: "src/config/reference.test.ts", calls: "configReference" }, // here it would write into the clone
   kernels: { file: "src/runtime/optimizer.test.ts", calls: "kernelsModule" }, // so would this
 };
 
 /** What a script is called with here, and what its output must contain. */
 const here: Readonly<Record<string, { readonly args: readonly string[]; readonly says: RegExp }>> = {
-  test: { args: ["test/lockfile.test.ts"], says: /Test Files.* 1 passed/ },
+  test: { args: ["--all", "test/lockfile.test.ts"], says: /Test Files.* 1 passed/ },
   "test:long": { args: ["memory", "-t", "no such test"], says: /Test Files.* 1 skipped/ },
-  goldens: { args: ["test/fixtures/goldens/none"], says: /test\/fixtures\/goldens\/none/ },
+  goldens: { args: ["test/fixtures/goldens"], says: /\d\d passed, 0 failed\n$/ },
   parity: { args: ["test/fixtures/logits/llama"], says: /llama/ },
 };
 
@@ -67,8 +67,9 @@ describe("every script of package.json runs", () => {
   });
 
   test.each(Object.entries(here))("%s", async (name, { args, says }) => {
-    const { stdout, stderr } = await npmRun([name, "--", ...args]);
+    const { code, stdout, stderr } = await npmRun([name, "--", ...args]);
     expect(stdout + stderr).toMatch(says);
+    expect(code).toBe(0);
   });
 
   test("check finds what fix repairs", async () => {
@@ -78,6 +79,20 @@ describe("every script of package.json runs", () => {
     expect(await readFile(join(cwd, "src/one.ts"), "utf8")).toBe("export const one: number = 1;\n");
     expect(await npmRun(["check"], { cwd })).toMatchObject({ code: 0 });
   });
+});
+
+test("npm test leaves out only files that exist, and .ci/run leaves out none", async () => {
+  const list = (short: string) => {
+    const args = [join(root, "node_modules/vitest/vitest.mjs"), "list", "--filesOnly"];
+    const env = { ...process.env, TRAINYARD_TEST_SHORT: short };
+    return execFileSync(process.execPath, args, { cwd: root, env, encoding: "utf8" }).trim().split("\n").toSorted();
+  };
+  const [all, short] = [list(""), list("1")];
+  const config = await readFile(join(root, "vitest.config.ts"), "utf8");
+  const leftOut = [...config.matchAll(/^ {2}"([^"]+\.test\.ts)",$/gm)].map(([, file = ""]) => file);
+  expect(leftOut.length).toBeGreaterThan(30);
+  expect([...short, ...leftOut].toSorted()).toEqual(all);
+  expect(await readFile(join(root, ".ci/run"), "utf8")).toMatch(/^npm test --silent -- --all /m);
 });
 
 describe("every bench runs", () => {

@@ -8,7 +8,7 @@
 import { execFile } from "node:child_process";
 import { accessSync, constants, existsSync } from "node:fs";
 import { readdir, readFile, statfs } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isOffline, openRepo } from "../models/hub-repo.ts";
 import type { Device } from "../runtime/devices.ts";
@@ -116,8 +116,10 @@ async function tryDevice(device: Device): Promise<Finding> {
 }
 
 async function runtimeVersion(): Promise<string> {
-  const file = fileURLToPath(import.meta.resolve("onnxruntime-node/package.json"));
-  const { version }: { version: string } = JSON.parse(await readFile(file, "utf8"));
+  const { onnxruntimeFolder } = await import("../runtime/onnxruntime.ts");
+  const { version }: { version: string } = JSON.parse(
+    await readFile(join(onnxruntimeFolder(), "package.json"), "utf8"),
+  );
   return version;
 }
 
@@ -125,6 +127,12 @@ const DEVICE_MS = 30_000;
 
 /** Try each device in a process of its own. Only the cpu is needed; where it does not work, the others are not shown. */
 async function deviceFindings(): Promise<readonly Finding[]> {
+  const { onnxruntimeFolder } = await import("../runtime/onnxruntime.ts");
+  try {
+    onnxruntimeFolder(); // before the processes that have a time limit
+  } catch (error) {
+    return [{ level: "problem", about: "cpu", text: messageOf(error) }];
+  }
   const launcher = fileURLToPath(new URL("../../bin/trainyard.js", import.meta.url));
   const findings = devices.map(async (device): Promise<Finding> => {
     const { output, failure } = await call(process.execPath, [launcher, "doctor", "--device", device], DEVICE_MS);

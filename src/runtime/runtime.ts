@@ -7,9 +7,10 @@ import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 import type { Bindings } from "../graph/shape.ts";
 import type { Program } from "../onnx/emit.ts";
-import { codeOf, messageOf, UserError } from "../util/errors.ts";
+import { messageOf, UserError } from "../util/errors.ts";
 import { siblingModule } from "../util/sibling-module.ts";
 import type { Device } from "./devices.ts";
+import { onnxruntimeFolder } from "./onnxruntime.ts";
 import type { AdamW } from "./optimizer.ts";
 import type { Arrays, BoundGroup, Calls, Reply, Request, ThreadSettings } from "./thread.ts";
 import type { Vectors } from "./vectors.ts";
@@ -46,6 +47,7 @@ export class Runtime {
 
   constructor(options: RuntimeOptions = {}) {
     this.device = options.device ?? "cpu";
+    onnxruntimeFolder(); // here and not in the thread, so that an install is reported and its error is a `UserError`
     const settings: ThreadSettings = {
       device: this.device,
       threads: options.threads || availableParallelism(),
@@ -54,7 +56,9 @@ export class Runtime {
     };
     this.#worker = new Worker(siblingModule("thread", import.meta.url), { workerData: settings });
     this.#worker.on("message", (reply: Reply) => this.#settle(reply));
-    this.#worker.on("error", (error) => this.#fail(explainDeath(error)));
+    this.#worker.on("error", (error) =>
+      this.#fail(new Error(`the engine thread died: ${messageOf(error)}`, { cause: error })),
+    );
     this.#worker.on("exit", (code) => this.#fail(new Error(`the engine thread ended (exit code ${code})`)));
     this.#worker.unref();
   }
@@ -134,15 +138,4 @@ export class Runtime {
     for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();
   }
-}
-
-/** onnxruntime-node is an optional dependency, because its install script fails where it cannot reach a server. */
-function explainDeath(error: unknown): Error {
-  if (codeOf(error) === "ERR_MODULE_NOT_FOUND" && messageOf(error).includes("onnxruntime-node")) {
-    const command = "npm install onnxruntime-node --onnxruntime-node-install=skip";
-    return new UserError(`The package onnxruntime-node is not installed. Install it with: ${command}`, {
-      cause: error,
-    });
-  }
-  return new Error(`the engine thread died: ${messageOf(error)}`, { cause: error });
 }

@@ -6,12 +6,13 @@
  */
 import { createHash } from "node:crypto";
 import { parentPort, workerData } from "node:worker_threads";
-import { env, InferenceSession, Tensor } from "onnxruntime-node";
+import type { InferenceSession, Tensor } from "onnxruntime-node";
 import { type Bindings, evaluate, evaluateShape } from "../graph/shape.ts";
 import type { Program } from "../onnx/emit.ts";
 import type { Port } from "../onnx/writer.ts";
 import { invariant, messageOf, UserError } from "../util/errors.ts";
 import { explainDevice, type SessionSettings, sessionOptions } from "./devices.ts";
+import { loadOnnxruntime } from "./onnxruntime.ts";
 import { type AdamW, scatterAdd } from "./optimizer.ts";
 import { OptimizerPool } from "./optimizer-pool.ts";
 import type { Arena } from "./vectors.ts";
@@ -52,7 +53,8 @@ export type ThreadSettings = SessionSettings & {
 
 type Loaded = { readonly session: InferenceSession; readonly program: Program };
 
-env.logLevel = "fatal"; // errors are thrown, and whoever catches them prints them once
+const onnxruntime = loadOnnxruntime();
+onnxruntime.env.logLevel = "fatal"; // errors are thrown, and whoever catches them prints them once
 
 /** The engine behind the protocol; a value of its own so that it can be tested without a thread. */
 function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
@@ -95,7 +97,11 @@ function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
       const { session, program } = sessions[request.session]!;
       const feeds = tensors(request, program.inputs);
       for (const symbol of program.symbols) {
-        feeds[`dim.${symbol}`] = new Tensor("int64", BigInt64Array.of(BigInt(evaluate(symbol, request.bindings))), [1]);
+        feeds[`dim.${symbol}`] = new onnxruntime.Tensor(
+          "int64",
+          BigInt64Array.of(BigInt(evaluate(symbol, request.bindings))),
+          [1],
+        );
       }
       const fetches = tensors(request, program.outputs);
       for (const [name, { data }] of Object.entries(fetches)) {
@@ -123,7 +129,7 @@ function makeEngine(settings: Omit<ThreadSettings, "isClosing">): Calls {
 
 async function createSession(program: Program, settings: SessionSettings): Promise<InferenceSession> {
   try {
-    return await InferenceSession.create(program.bytes, sessionOptions(settings));
+    return await onnxruntime.InferenceSession.create(program.bytes, sessionOptions(settings));
   } catch (error) {
     throw explainDevice(settings.device, error);
   }
@@ -137,8 +143,8 @@ function tensor(port: Port, shape: number[], data: Numbers): Tensor {
     `${port.name} is ${port.dtype}[${shape}], but the array holds ${data.length} ${kind}`,
   );
   return kind === "f32"
-    ? new Tensor("float32", data as Float32Array, shape)
-    : new Tensor("int32", data as Int32Array, shape);
+    ? new onnxruntime.Tensor("float32", data as Float32Array, shape)
+    : new onnxruntime.Tensor("int32", data as Int32Array, shape);
 }
 
 export type Request = { readonly id: number; readonly call: keyof Calls; readonly args: readonly unknown[] };
