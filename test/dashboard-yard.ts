@@ -31,7 +31,7 @@ export type Story = {
 /** Write a run folder and close it. */
 export async function writeRun(dir: string, story: Story): Promise<void> {
   await using claim = await claimRun(dir, { resumeMode: "disable" });
-  const run = await claim.begin(configOf(story));
+  const run = await claim.begin(configOf(story), ["actor_rollout_ref.model.path", "actor_rollout_ref.actor.optim"]);
   for (let step = 1; step <= story.steps; step++) await writeStep(run, step, story);
 }
 

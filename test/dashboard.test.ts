@@ -408,6 +408,20 @@ describe.skipIf(executable === undefined)(
       expect(await page.locator(".keys tbody tr").count()).toBeGreaterThan(rows.length);
     });
 
+    test("the config shows first what was set", async () => {
+      const { url } = dashboard;
+      const page = await newPage();
+      await show(page, url, "sums/short", "config");
+      const keys = async () => (await page.locator(".keys tbody th").allTextContents()).sort();
+      expect(await keys()).toEqual([
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps",
+        "actor_rollout_ref.model.path",
+      ]);
+      await page.getByText("All keys").click();
+      expect((await keys()).length).toBeGreaterThan(10);
+    });
+
     test("warnings say what was seen and what to try", async () => {
       const { url } = dashboard;
       const page = await newPage();

@@ -87,7 +87,14 @@ describe("a run", () => {
       "state.json",
     ]);
     expect((await readdir(box.path("whole"))).sort()).toEqual(
-      ["config.json", "global_step_24", "latest_checkpointed_iteration.txt", "log.txt", "metrics.jsonl"].sort(),
+      [
+        "config.json",
+        "global_step_24",
+        "latest_checkpointed_iteration.txt",
+        "log.txt",
+        "metrics.jsonl",
+        "set_keys.json",
+      ].sort(),
     );
   });
 

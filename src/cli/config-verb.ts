@@ -75,12 +75,12 @@ async function runVerb<T extends Tree, Config>(
     return 0;
   }
   const { schema } = definition;
-  const { config, notices, file } = await read(parsed, schema, env);
+  const { config, notices, set, file } = await read(parsed, schema, env);
 
   if (file !== undefined) info(`Config: ${file}`);
   for (const notice of notices) info(notice);
   if (file !== undefined) pointOutFormer(schema, config);
-  if (!parsed.isDryRun) return withInterrupt((signal) => definition.run(config, { signal, env, switches }));
+  if (!parsed.isDryRun) return withInterrupt((signal) => definition.run(config, { signal, env, set, switches }));
 
   const { stringify } = await import("yaml");
   process.stdout.write(stringify(config, { version: "1.1" })); // as config files are read
@@ -112,7 +112,7 @@ async function read<T extends Tree, Config>(
   parsed: Arguments,
   schema: Schema<T, Config>,
   env: Call["env"],
-): Promise<{ config: Config; notices: readonly string[]; file: string | undefined }> {
+): Promise<{ config: Config; notices: readonly string[]; set: readonly string[]; file: string | undefined }> {
   const isDefault = parsed.configPath === undefined && parsed.configName === undefined;
   let used = parsed.file ?? (isDefault ? defaultFile : undefined); // until it is known which one is
   try {

@@ -35,12 +35,12 @@ export type Surroundings = {
   readonly env: Readonly<Record<string, string | undefined>>;
 };
 
-/** Resolve the entries of all sources, weakest source first, to the config that a verb runs with. */
+/** Resolve the entries of all sources, weakest source first, to the config that a verb runs with; `set` are its keys that a source sets. */
 export function resolve<T extends Tree, Config>(
   schema: Schema<T, Config>,
   sources: readonly (readonly Entry[])[],
   surroundings: Surroundings,
-): { config: Config; notices: string[] } {
+): { config: Config; notices: string[]; set: string[] } {
   const whole = withNamed(withRegistered(schema), sources.flat());
   const plain = read(whole, sources, surroundings);
   const used = whole.engines === undefined ? whole : onEngine(whole, plain.scope.get(engineKey));
@@ -62,7 +62,8 @@ export function resolve<T extends Tree, Config>(
 
   const { config, notices } = schema.finish(nest<T>(used.fields, values), given);
   const presetNotice = preset.notice === undefined ? [] : [preset.notice];
-  return { config, notices: [...presetNotice, ...describeNoEffect(noEffect), ...notices] };
+  const set = [...assigned.keys()].sort();
+  return { config, notices: [...presetNotice, ...describeNoEffect(noEffect), ...notices], set };
 }
 
 /** What the sources set, and the values that follow. */

@@ -121,3 +121,10 @@ export type PromptHistory = {
   readonly group: Omit<RolloutGroup, "episodes">;
   readonly at: readonly { readonly step: number; readonly episodes: readonly RolloutEpisode[] }[];
 };
+
+/** The config of a run; `config` is null if it cannot be read. */
+export type RunConfig = {
+  readonly config: unknown;
+  /** The keys that the user has set, as far as the run folder says. */
+  readonly set: readonly string[];
+};

@@ -9,7 +9,7 @@ import { readFile, stat } from "node:fs/promises";
 import { hostname } from "node:os";
 import { z } from "zod";
 import { bytesAt, openIfThere } from "../run/json-lines.ts";
-import { configPath, lockPath, logPath } from "../run/names.ts";
+import { configPath, lockPath, logPath, setKeysPath } from "../run/names.ts";
 import { codeOf } from "../util/errors.ts";
 import type { RunStatus } from "./api.ts";
 
@@ -17,6 +17,7 @@ const silentAfterMs = 60_000;
 const logTailBytes = 8192;
 
 const Holder = z.object({ pid: z.int(), host: z.string() });
+const SetKeys = z.array(z.string());
 const Planned = z.object({ trainer: z.object({ total_training_steps: z.int().positive() }) });
 
 /** The status of a run whose last logged step is `step`, and how many steps it will have (null: not known). */
@@ -33,6 +34,11 @@ export async function statusOf(dir: string, step: number): Promise<{ status: Run
 /** The resolved config; null if it cannot be read. */
 export async function readConfig(dir: string): Promise<unknown> {
   return parse(await readFile(configPath(dir), "utf8").catch(() => ""));
+}
+
+/** The keys of the config that the user has set; none if that is not known. */
+export async function readSetKeys(dir: string): Promise<readonly string[]> {
+  return SetKeys.safeParse(parse(await readFile(setKeysPath(dir), "utf8").catch(() => ""))).data ?? [];
 }
 
 async function isLive(dir: string): Promise<boolean> {

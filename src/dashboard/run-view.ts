@@ -7,6 +7,7 @@ import type {
   MetricInfo,
   PromptHistory,
   RolloutIndex,
+  RunConfig,
   RunDetail,
   RunSummary,
   SearchPage,
@@ -15,7 +16,7 @@ import type {
 } from "./api.ts";
 import { MetricColumns } from "./columns.ts";
 import { encodeColumns } from "./page/wire.ts";
-import { readConfig } from "./run-status.ts";
+import { readConfig, readSetKeys } from "./run-status.ts";
 import { searchRollouts } from "./search.ts";
 import { Summarizer } from "./summary.ts";
 import { ValidationHistory } from "./validation.ts";
@@ -73,8 +74,8 @@ export class RunView {
     return encodeColumns({ version: this.#columns.version, from: start, steps: steps.subarray(start), columns });
   }
 
-  async config(): Promise<unknown> {
-    return await readConfig(this.#dir);
+  async config(): Promise<RunConfig> {
+    return { config: await readConfig(this.#dir), set: await readSetKeys(this.#dir) };
   }
 
   async rolloutIndex(): Promise<RolloutIndex> {

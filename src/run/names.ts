@@ -2,6 +2,7 @@
  * The names of everything in a run folder. Other rooms take them from here and never write them out.
  *
  *   config.json                            the resolved config
+ *   set_keys.json                          the keys of it that the user has set
  *   metrics.jsonl                          one {"step": n, "data": {name: number}} per line
  *   rollouts.jsonl                         some prompts with their responses, see rollouts.ts
  *   log.txt                                the messages of the program
@@ -19,6 +20,7 @@
 import { basename, join } from "node:path";
 
 export const configPath = (dir: string): string => join(dir, "config.json");
+export const setKeysPath = (dir: string): string => join(dir, "set_keys.json");
 export const metricsPath = (dir: string): string => join(dir, "metrics.jsonl");
 export const rolloutsPath = (dir: string): string => join(dir, "rollouts.jsonl");
 export const logPath = (dir: string): string => join(dir, "log.txt");

@@ -37,6 +37,7 @@ import {
   logPath,
   metricsPath,
   rolloutsPath,
+  setKeysPath,
   skippedInfoPath,
   skippedPath,
 } from "./names.ts";
@@ -99,14 +100,15 @@ class RunClaim {
     this.#claimed = claimed;
   }
 
-  /** Set the folder to the start and open it for writing. */
-  async begin(config: unknown): Promise<Run> {
+  /** Set the folder to the start and open it for writing; `set` are the keys of the config that the user has set. */
+  async begin(config: unknown, set: readonly string[] = []): Promise<Run> {
     const { dir, start, retention, resumeMode } = this.#claimed;
     try {
       await pointAt(dir, start);
       // The process may have been killed between a save and its deletions. A run that starts over deletes nothing before its first save.
       if (resumeMode === "auto" && start !== null) await prune(dir, retention);
       await writeFileAtomic(configPath(dir), `${JSON.stringify(config, null, 2)}\n`);
+      await writeFileAtomic(setKeysPath(dir), `${JSON.stringify(set, null, 2)}\n`);
       const metrics = await JsonLinesFile.open(metricsPath(dir), start?.step ?? null);
       const rollouts = await JsonLinesFile.open(rolloutsPath(dir), start?.step ?? null);
       if (start !== null && isOwn(dir, start))

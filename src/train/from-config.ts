@@ -23,7 +23,7 @@ import * as preference from "./supervised/reward-model.ts";
 import * as sft from "./supervised/sft.ts";
 
 /** A signal that stops the run, which is then saved, and environment variables; both are optional. */
-export type RunContext = Partial<TrainContext>;
+export type RunContext = Partial<Omit<TrainContext, "set">>;
 
 /** Train by reinforcement learning: `trainyard ppo`. */
 export const trainRl = (config: PpoInput, context: RunContext = {}): Promise<void> =>
@@ -52,7 +52,7 @@ async function run<T extends Tree, Config, Result>(
   work: (config: Config, context: TrainContext) => Promise<Result>,
 ): Promise<Result> {
   const entries = entriesOf(input, () => "in the config");
-  const { config, notices } = resolve(schema, [entries], { home: homedir(), env });
+  const { config, notices, set } = resolve(schema, [entries], { home: homedir(), env });
   for (const notice of notices) info(notice);
-  return await work(config, { signal, env });
+  return await work(config, { signal, env, set });
 }

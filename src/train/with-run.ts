@@ -68,7 +68,7 @@ export async function withRun<Opened extends AsyncDisposable>(
   { engine, resumeMode, onSaved }: Launch,
   config: RunConfig,
   plan: RunPlan<Opened>,
-  { signal, env }: TrainContext,
+  { signal, env, set }: TrainContext,
 ): Promise<void> {
   const { totalSteps } = plan;
   const { default_local_dir: dir, resume_from_path: resumeFromPath } = config.trainer;
@@ -82,7 +82,8 @@ export async function withRun<Opened extends AsyncDisposable>(
   await engine.checkFolder?.(claim.dir);
   await using opened = await plan.open(start, claim.dir);
   await using trackers = await trackRun(config, { startStep: start?.step ?? null, totalSteps, env });
-  const folder = await claim.begin({ ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } });
+  const resolved = { ...config, trainer: { ...config.trainer, total_training_steps: totalSteps } };
+  const folder = await claim.begin(resolved, set);
   plan.announce(opened);
   info(`${start === null ? "" : `Resuming from ${start.dir}. `}The run folder is ${dir}.`);
 

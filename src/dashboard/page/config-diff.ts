@@ -13,6 +13,10 @@ export function configRows(configs: readonly unknown[]): ConfigRow[] {
   });
 }
 
+/** Whether a leaf is one of the keys that were set, or inside of one. */
+export const isSetIn = (set: readonly string[], key: string): boolean =>
+  set.some((it) => key === it || key.startsWith(`${it}.`));
+
 /** Paths and values of a tree; lists are values, and so is an empty object. */
 function leaves(value: unknown, path: string): [string, unknown][] {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return [[path, value]];

@@ -1,6 +1,8 @@
-/** The config of a run, or what differs between several. */
+/** The config of a run, what was set first; or what differs between several. */
+
+import type { RunConfig } from "../api.ts";
 import { palette } from "./chart.ts";
-import { configRows } from "./config-diff.ts";
+import { configRows, isSetIn } from "./config-diff.ts";
 import { empty, h, segments, swatch, type View } from "./dom.ts";
 import { getConfig } from "./fetch.ts";
 import { showValue } from "./format.ts";
@@ -9,8 +11,9 @@ import type { RunData } from "./run-data.ts";
 export function configView(runs: readonly RunData[]): View {
   const body = h("div", { class: "card" });
   const element = h("div", { class: "config" });
-  let isAll = runs.length === 1;
-  let configs: readonly unknown[] | null = null;
+  const isOne = runs.length === 1;
+  let isAll = false;
+  let configs: readonly RunConfig[] = [];
   const search = h("input", {
     type: "search",
     placeholder: "Find a key or value…",
@@ -21,23 +24,26 @@ export function configView(runs: readonly RunData[]): View {
     isAll = value === "all";
     render();
   };
-  const choice = segments(
-    "Keys",
-    [
-      ["changes", "Differences"],
-      ["all", "All keys"],
-    ],
-    { chosen: isAll ? "all" : "changes", onChoose: choose },
-  );
+  const choice = () =>
+    segments(
+      "Keys",
+      [
+        ["changes", isOne ? "Set by you" : "Differences"],
+        ["all", "All keys"],
+      ],
+      { chosen: isAll ? "all" : "changes", onChoose: choose },
+    );
 
   const render = () => {
-    if (configs === null) return;
+    if (configs.length === 0) return;
     const words = search.value.toLowerCase();
-    const rows = configRows(configs)
-      .filter(({ differs }) => isAll || differs)
+    const set = configs[0]?.set ?? [];
+    const rows = configRows(configs.map(({ config }) => config))
+      .filter(({ key, differs }) => isAll || (isOne ? isSetIn(set, key) : differs))
       .filter(({ key, values }) => `${key} ${values.map(showValue).join(" ")}`.toLowerCase().includes(words));
     if (rows.length === 0) {
-      const text = isAll ? "No key or value has this text in it." : "The runs have the same config.";
+      const none = isOne ? "No key was set, or the run folder does not say which." : "The runs have the same config.";
+      const text = isAll || words !== "" ? "No key or value has this text in it." : none;
       return body.replaceChildren(empty("Nothing to show", text));
     }
     const colors = palette();
@@ -66,10 +72,12 @@ export function configView(runs: readonly RunData[]): View {
     );
   };
 
-  element.append(h("div", { class: "toolbar" }, [runs.length > 1 ? choice : null, search]), body);
+  element.append(body);
   Promise.all(runs.map(({ id }) => getConfig(id))).then(
     (found) => {
       configs = found;
+      isAll = isOne && found[0]?.set.length === 0; // the folder does not say what was set
+      element.prepend(h("div", { class: "toolbar" }, [choice(), search]));
       render();
     },
     (error) => body.replaceChildren(empty("No config", String(error.message))),

@@ -5,6 +5,7 @@ import type {
   MetricInfo,
   PromptHistory,
   RolloutIndex,
+  RunConfig,
   RunDetail,
   RunList,
   SearchPage,
@@ -31,7 +32,7 @@ async function get<T>(path: string, query: Query = {}): Promise<T> {
 export const getRuns = (): Promise<RunList> => get("/api/runs");
 export const getRun = (run: string): Promise<RunDetail> => get("/api/run", { run });
 export const getMetrics = (run: string): Promise<MetricInfo[]> => get("/api/metrics", { run });
-export const getConfig = (run: string): Promise<unknown> => get("/api/config", { run });
+export const getConfig = (run: string): Promise<RunConfig> => get("/api/config", { run });
 export const getRolloutIndex = (run: string): Promise<RolloutIndex> => get("/api/rollout-index", { run });
 export const getRollouts = (run: string, kind: RolloutKind, step: number): Promise<Rollouts> =>
   get("/api/rollouts", { run, kind, step });
