@@ -11,6 +11,7 @@ import { expectError, type Served, serveFake, serveTiny } from "./serving.ts";
 const full = {
   model: "fake",
   prompt: "Hi",
+  input: [{ role: "user", content: [{ type: "input_text", text: "Hi" }] }],
   max_tokens: 4,
   n: 2,
   stop: ["x"],
@@ -19,6 +20,13 @@ const full = {
   top_p: 0.9,
   logit_bias: { 3: 1 },
   tool_choice: "auto",
+  response_format: {
+    type: "json_schema",
+    json_schema: {
+      name: "a",
+      schema: { type: "object", properties: { a: { type: "string", pattern: "^a+$" } }, required: ["a"] },
+    },
+  },
   tools: [{ type: "function", function: { name: "f", parameters: { type: "object" } } }],
   messages: [
     { role: "user", content: "Hi" },
@@ -36,7 +44,8 @@ const names =
   "repetition_penalty presence_penalty frequency_penalty logit_bias logprobs top_logprobs echo best_of suffix ignore_eos " +
   "stop_token_ids min_tokens prompt_logprobs return_token_ids return_tokens_as_token_ids skip_special_tokens tools " +
   "include_stop_str_in_output tool_choice response_format chat_template_kwargs add_generation_prompt tokens user " +
-  "continue_final_message parallel_tool_calls add_special_tokens return_token_strs __proto__ other";
+  "continue_final_message parallel_tool_calls add_special_tokens return_token_strs input instructions text include " +
+  "max_output_tokens store __proto__ other";
 
 const values: readonly unknown[] = [
   null,
@@ -65,6 +74,9 @@ const values: readonly unknown[] = [
   ["a", "b"],
   { type: "function" },
   { type: "text" },
+  { type: "json_object" },
+  "required",
+  { format: { type: "json_object" } },
   { include_usage: true },
 ];
 const junk = fc.oneof(fc.constantFrom(...values), fc.jsonValue({ maxDepth: 3 }));
@@ -113,7 +125,13 @@ for (const [name, share, open] of targets) {
     });
     afterAll(() => served.close());
 
-    const runs = { "/v1/completions": 200, "/v1/chat/completions": 300, "/tokenize": 100, "/detokenize": 50 };
+    const runs = {
+      "/v1/completions": 200,
+      "/v1/chat/completions": 300,
+      "/v1/responses": 200,
+      "/tokenize": 100,
+      "/detokenize": 50,
+    };
     for (const [path, all] of Object.entries(runs)) {
       test(`${path} answers it, or says what is wrong`, async () => {
         await fc.assert(

@@ -360,13 +360,12 @@ describe("tools", () => {
     expect(fake.tokenizer.decode(tokens)).toContain(`<|im_start|>assistant\n${call}<|im_end|>`);
   });
 
-  test("cannot be forced, which is an error", async () => {
+  test("that are forced are read as calls", async () => {
     const named = { type: "function" as const, function: { name: "add" } };
-    for (const choice of ["required" as const, named])
-      await expect(fake.openai.chat.completions.create({ ...ask, tool_choice: choice })).rejects.toMatchObject({
-        status: 400,
-        param: "tool_choice",
-      });
+    for (const choice of ["required" as const, named]) {
+      const [forced] = (await fake.openai.chat.completions.create({ ...ask, tool_choice: choice })).choices;
+      expect(forced).toMatchObject({ finish_reason: "tool_calls", message: { content: null } });
+    }
   });
 });
 

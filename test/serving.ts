@@ -1,4 +1,5 @@
 /** Servers for the tests that talk to one, on free ports of this machine: on the small sampler, or on the engine. */
+import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { cp } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -6,15 +7,18 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { expect } from "vitest";
+import * as z from "zod";
 import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
 import type { EmbeddedModel } from "../src/engine/embedded/model.ts";
+import { createModel } from "../src/models/create.ts";
 import type { ServedModel } from "../src/serve/served-model.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../src/serve/server.ts";
 import { loadTokenizer, type Tokenizer } from "../src/text/tokenizer.ts";
 import { type FakeOptions, FakeSampler } from "./fake-sampler.ts";
-import { Sandbox } from "./sandbox.ts";
+import { pause, Sandbox, tinyConfig } from "./sandbox.ts";
 
 const fixtures = fileURLToPath(new URL("fixtures/text", import.meta.url));
+const launcher = fileURLToPath(new URL("../bin/trainyard.js", import.meta.url));
 
 /** Qwen2's tokenizer with a template that writes out tools, as a folder of its own. */
 export async function servedTokenizer(): Promise<{ tokenizer: Tokenizer; folder: string; remove(): void }> {
@@ -111,6 +115,44 @@ export async function serveTiny(
     async close() {
       await served.server.stop(0);
       await engine.close();
+      sandbox.remove();
+    },
+  };
+}
+
+/** Every value has an end: lengths, counts and digits are bounded. */
+export const Person = z.object({
+  name: z.string().max(12),
+  age: z.int().min(0).max(130),
+  score: z.number().min(-1).max(1),
+  role: z.enum(["admin", "user"]),
+  tags: z.array(z.string().max(4)).max(3),
+  isActive: z.boolean(),
+  born: z.iso.date().nullable(),
+});
+
+/** The command `serve` in a process of its own, with a tiny model of random weights and a context of 4,096 tokens. */
+export async function serveCommand(): Promise<{ base: string; openai: OpenAI; close(): void }> {
+  const sandbox = await Sandbox.make();
+  const model = sandbox.path("wide");
+  await createModel(model, { ...tinyConfig, max_position_embeddings: 4096 }, 1);
+  await sandbox.addTokenizer(model);
+  const args = [launcher, "serve", model, "--port", "0", "--threads", "1", "--served-model-name", "tiny"];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+  let said = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (chunk) => {
+      said += chunk;
+    });
+  while (child.exitCode === null && !said.includes("Ctrl-C stops it.")) await pause(20);
+  const [found] = /http:\/\/127\.0\.0\.1:\d+/.exec(said) ?? [];
+  if (found === undefined) throw new Error(`the server did not start: ${said}`);
+  const base = `${found}/v1`;
+  return {
+    base,
+    openai: new OpenAI({ baseURL: base, apiKey: "none", maxRetries: 0 }),
+    close() {
+      child.kill("SIGKILL");
       sandbox.remove();
     },
   };

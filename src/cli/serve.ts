@@ -166,7 +166,7 @@ Usage: trainyard serve MODEL [options]
 
 MODEL is a Hugging Face folder, a name on the hub, or a run folder or checkpoint, whose actor is served (the latest one
 of a run). Endpoints: /v1/models, /v1/completions, /v1/chat/completions,
-/tokenize, /detokenize, /reload_weights, /health, /version, /metrics (docs/serving.md).
+/v1/responses, /tokenize, /detokenize, /reload_weights, /health, /version, /metrics (docs/serving.md).
 
 Options
 ${options}

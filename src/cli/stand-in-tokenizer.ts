@@ -19,6 +19,7 @@ export const standInTokenizer: Tokenizer = {
   encode: (text) => Int32Array.from(text, (character) => character.codePointAt(0) ?? endId),
   decode: (ids) => Array.from(ids, letter).join(""),
   tokenText: letter,
+  tokenBytes: (id) => new TextEncoder().encode(letter(id)),
   pieceOf: letter,
   isSpecial: (id) => id === endId,
   openDecoder: () => (piece) => (piece === null ? [] : [piece]),

@@ -5,10 +5,12 @@
  * happens here: text and stop texts, callbacks, the end of a sample, the end of its request. Seeds give the same random
  * numbers on every engine. A request that is dropped is forgotten at once; tokens for its samples are ignored.
  */
+import type { GrammarState } from "../text/grammar/grammar.ts";
 import type { Decodable } from "../text/stream.ts";
 import { UserError } from "../util/errors.ts";
 import { Random } from "../util/random.ts";
 import { checkRequest } from "./check-request.ts";
+import type { Allowed } from "./draw.ts";
 import type { Completion, PromptToken, Sample, SampleRequest, TokenLogprob } from "./request.ts";
 import type { Sequence } from "./scheduler-state.ts";
 import { type StreamedText, type TextStream, textStream } from "./text-stream.ts";
@@ -35,13 +37,17 @@ export type ActiveSample = {
   readonly sequence: Sequence & { readonly ids: number[] };
   readonly random: Random;
   readonly logprobs: number[];
+  /** Filled with a grammar only. */
+  readonly policyLogprobs: number[];
   readonly top: (readonly TokenLogprob[])[];
   readonly stream: TextStream | null;
   text: string;
+  /** Where the sample is in the request's grammar; null without one. */
+  grammar: GrammarState | null;
 };
 
-/** A token with its log-prob, and the likeliest tokens at its position. */
-export type NextToken = TokenLogprob & { readonly top: readonly TokenLogprob[] };
+/** A token with its log-prob, the one without a grammar if there is one, and the likeliest tokens at its position. */
+export type NextToken = TokenLogprob & { readonly top: readonly TokenLogprob[]; readonly policyLogprob?: number };
 
 export type ActiveRequestsOptions = {
   readonly vocabSize: number;
@@ -110,9 +116,11 @@ export class ActiveRequests {
     sequence.ids.push(token.id);
     sample.logprobs.push(token.logprob);
     sample.top.push(token.top);
+    if (token.policyLogprob !== undefined) sample.policyLogprobs.push(token.policyLogprob);
     this.counts.generatedTokens++;
 
     const isStopId = active.stopIds.includes(token.id);
+    if (!isStopId) sample.grammar = sample.grammar?.after(token.id) ?? null;
     const isFull = sequence.ids.length >= sequence.limit;
     const { text, stop } = decode(sample, token.id, { isStopId, isFull });
     sample.text += text;
@@ -122,6 +130,8 @@ export class ActiveRequests {
       const isOwnEnd = isEos && !request.stopIds?.includes(token.id);
       this.#end(sample, { finishReason: "stop", stopReason: isOwnEnd ? null : token.id });
     } else if (stop !== null) this.#end(sample, { finishReason: "stop", stopReason: stop });
+    else if (active.stopIds.length === 0 && isAtEnd(sample))
+      this.#end(sample, { finishReason: "stop", stopReason: null });
     else if (isFull) this.#end(sample, { finishReason: "length", stopReason: null });
   }
 
@@ -173,7 +183,18 @@ export class ActiveRequests {
       };
       const stream = isText && tokenizer !== null ? textStream(tokenizer, request.stop) : null;
       const random = new Random(seed, "sample", index);
-      const sample = { active, index, sequence, random, logprobs: [], top: [], stream, text: "" };
+      const sample: ActiveSample = {
+        active,
+        index,
+        sequence,
+        random,
+        logprobs: [],
+        policyLogprobs: [],
+        top: [],
+        stream,
+        text: "",
+        grammar: request.grammar ?? null,
+      };
       samples.push(sample);
       this.#samples.set(sequence.id, sample);
     }
@@ -182,10 +203,11 @@ export class ActiveRequests {
   }
 
   #end(ending: ActiveSample, { finishReason, stopReason }: Pick<Sample, "finishReason" | "stopReason">): void {
-    const { active, index, sequence, logprobs, top, text } = ending;
+    const { active, index, sequence, logprobs, policyLogprobs, top, text } = ending;
     const { request, finished } = active;
     const ids = sequence.ids.slice(sequence.promptLength);
-    const sample: Sample = { index, ids, logprobs, top, text, finishReason, stopReason };
+    const ofPolicy = request.grammar === undefined ? {} : { policyLogprobs };
+    const sample: Sample = { index, ids, logprobs, ...ofPolicy, top, text, finishReason, stopReason };
     if (!this.#callBack(ending, () => request.onSample?.(sample))) return;
     finished[index] = sample;
     this.counts.finishedSamples++;
@@ -212,10 +234,24 @@ const NOT_NUMBERS =
   "The model's probabilities are not numbers (NaN): its weights are NaN or infinite, or a bias is too large. " +
   "Load an earlier checkpoint, and train with a lower learning rate.";
 
-/** Tokens that must not be sampled next, because they would end the sample before `minNewTokens`. */
+/**
+ * Tokens that must not be sampled next, because they would end the sample before `minNewTokens`. A text that is complete
+ * by its grammar ends nevertheless (as in vLLM): nothing else may follow.
+ */
 export function bannedIds(sample: ActiveSample): readonly number[] {
   const { stopIds, request } = sample.active;
-  return newTokens(sample) < (request.minNewTokens ?? 0) ? stopIds : [];
+  return newTokens(sample) < (request.minNewTokens ?? 0) && !isAtEnd(sample) ? stopIds : [];
+}
+
+/** The tokens that the sample's grammar allows next; undefined without one. */
+export function allowedTokens({ grammar, active }: ActiveSample): Allowed | undefined {
+  if (grammar === null) return undefined;
+  return { tokens: grammar.allowed(), ends: grammar.isComplete ? active.stopIds : [] };
+}
+
+/** The grammar allows no further token. */
+function isAtEnd({ grammar }: ActiveSample): boolean {
+  return grammar?.isComplete === true && grammar.allowed().count === 0;
 }
 
 const newTokens = ({ sequence }: ActiveSample): number => sequence.ids.length - sequence.promptLength;

@@ -63,6 +63,7 @@ export class Remote implements CanSample {
   /** Samples of a prompt of token ids. */
   async sample(request: SampleRequest): Promise<RemoteCompletion> {
     invariant(request.promptLogprobs === undefined, "servers are not asked for the log-probs of a prompt");
+    invariant(request.grammar === undefined, "servers are not asked to obey a grammar");
     const prompt = Array.from(request.prompt);
     const wanted = { logprobs: request.topLogprobs ?? 0, return_token_ids: true };
     return this.#ask("/completions", request, { prompt, ...wanted });

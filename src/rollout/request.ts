@@ -5,7 +5,11 @@
  * after penalties, temperature, top-k, top-p and min-p (vLLM's `processed_logprobs`). At temperature 0 nothing is drawn,
  * and they are those of temperature 1 without top-k, top-p and min-p. Without penalties, bias, top-k, top-p and min-p
  * they equal the log-probs of `forward`.
+ *
+ * With a grammar, only tokens that it allows are drawn, and log-probs are those of the distribution over these tokens, as
+ * in vLLM. `policyLogprobs` are the log-probs of the same tokens without the grammar: those of `forward`.
  */
+import type { Grammar } from "../text/grammar/grammar.ts";
 
 /** How tokens are drawn, and when a sample ends. */
 export type Sampling = {
@@ -36,6 +40,8 @@ export type Sampling = {
   readonly stop?: readonly string[];
   /** Do not end at the model's own end-of-sequence tokens. */
   readonly ignoreEos?: boolean;
+  /** The text that is sampled obeys it; only a sample that ends by its length may be incomplete. */
+  readonly grammar?: Grammar;
   /** How many of the likeliest tokens to report at each position. */
   readonly topLogprobs?: number;
 };
@@ -65,6 +71,8 @@ export type SampledToken = TokenLogprob & {
   readonly top: readonly TokenLogprob[];
   /** The text that became certain with this token: never half a character, never part of a stop text. */
   readonly text: string;
+  /** With a grammar: the log-prob without it. */
+  readonly policyLogprob?: number;
 };
 
 /** `stop`: a stop token or text; `length`: `maxNewTokens` or the end of the model's context. */
@@ -75,6 +83,8 @@ export type Sample = {
   /** The drawn tokens, with the one that ended the sample. */
   readonly ids: readonly number[];
   readonly logprobs: readonly number[];
+  /** With a grammar: the log-probs without it, at the same temperature. */
+  readonly policyLogprobs?: readonly number[];
   readonly top: readonly (readonly TokenLogprob[])[];
   /** Without special tokens and without the stop text. Empty without `wantsText` and `stop`. */
   readonly text: string;

@@ -8,7 +8,7 @@
 
 import type { Decodable } from "../text/stream.ts";
 import { invariant, messageOf } from "../util/errors.ts";
-import { ActiveRequests, type ActiveSample, bannedIds } from "./active-requests.ts";
+import { ActiveRequests, type ActiveSample, allowedTokens, bannedIds } from "./active-requests.ts";
 import { checkLimits } from "./check-request.ts";
 import type { Decoder, Read } from "./decoder.ts";
 import { draw, needsLogits, scored, temperatureOf } from "./draw.ts";
@@ -164,7 +164,7 @@ export class Sampler {
       }
       if (to < sequence.ids.length) return;
       const sampling = sample.active.request;
-      wantsLogits ||= needsLogits(sampling, bannedIds(sample));
+      wantsLogits ||= sampling.grammar !== undefined || needsLogits(sampling, bannedIds(sample));
       const use = (probs: Float32Array, logits: Float32Array | null) => {
         for (const { id } of [sequence, ...followers]) this.#drawNext(id, probs, logits);
       };
@@ -193,10 +193,22 @@ export class Sampler {
     if (sample === undefined) return; // cancelled while it was computed
     const { active, sequence, random } = sample;
     const { ids, promptLength } = sequence;
-    const context = { sampling: active.request, ids, promptLength, banned: bannedIds(sample) };
-    this.#requests.append(
-      sample,
-      draw(probs, logits, context, () => random.uniform()),
-    );
+    try {
+      const allowed = allowedTokens(sample);
+      const context = {
+        sampling: active.request,
+        ids,
+        promptLength,
+        banned: bannedIds(sample),
+        ...(allowed && { allowed }),
+      };
+      this.#requests.append(
+        sample,
+        draw(probs, logits, context, () => random.uniform()),
+      );
+    } catch (error) {
+      if (active.request.grammar === undefined) throw error;
+      this.#requests.drop(active, error); // what the grammar allows could not be found: no other request is to blame
+    }
   }
 }

@@ -17,6 +17,7 @@ import { eventStream, limitStall } from "./event-stream.ts";
 import { show } from "./fields.ts";
 import type { Reply } from "./reply.ts";
 import { errorBody, RequestError, statusOf } from "./request-error.ts";
+import { responses } from "./responses.ts";
 import type { Service } from "./service.ts";
 import { detokenize, tokenize } from "./tokenize.ts";
 
@@ -100,6 +101,7 @@ function routesOf(service: Service, options: AppOptions): Record<string, Route> 
     },
     "/v1/completions": post(completions),
     "/v1/chat/completions": post(chatCompletions),
+    "/v1/responses": post(responses),
     "/v1/embeddings": {
       method: "POST",
       answer: () => {
@@ -179,7 +181,7 @@ function checkModel({ names }: Service, model: unknown): void {
 
 function noEmbeddings(): RequestError {
   const message =
-    "This server has no embeddings: it serves a language model, which completes text (/v1/completions, /v1/chat/completions).";
+    "This server has no embeddings: it serves a language model, which completes text (/v1/completions, /v1/chat/completions, /v1/responses).";
   return new RequestError(404, message, { code: "not_found" });
 }
 

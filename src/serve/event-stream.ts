@@ -10,7 +10,10 @@ import { errorBody } from "./request-error.ts";
 /** Bytes that may wait for a client. At about 250 bytes per token this is thousands of tokens. */
 const maxWaitingBytes = 1 << 20;
 
-export type Send = (data: object) => void;
+/** An event with a `type` also has it as its name, as OpenAI's responses do. */
+export type EventData = { readonly type?: string; readonly [name: string]: unknown };
+
+export type Send = (data: EventData) => void;
 
 /** An answer whose events `produce` sends; resolves with the first event. */
 export async function eventStream(
@@ -32,9 +35,10 @@ export async function eventStream(
     },
     new ByteLengthQueuingStrategy({ highWaterMark: maxWaitingBytes }),
   );
-  const write = (line: string) => {
+  const write = (data: EventData | "[DONE]") => {
     if (isOver || queue === undefined) return;
-    queue.enqueue(encoder.encode(`data: ${line}\n\n`));
+    const name = typeof data === "object" && data.type !== undefined ? `event: ${data.type}\n` : "";
+    queue.enqueue(encoder.encode(`${name}data: ${typeof data === "object" ? JSON.stringify(data) : data}\n\n`));
     if ((queue.desiredSize ?? 0) >= 0) return;
     isOver = true;
     outgoing.destroy(); // this also aborts the request's signal
@@ -49,14 +53,14 @@ export async function eventStream(
   return new Promise((resolve, reject) => {
     let hasStarted = false;
     const send: Send = (data) => {
-      write(JSON.stringify(data));
+      write(data);
       if (hasStarted) return;
       hasStarted = true;
       resolve(new Response(body, { headers: { ...headers, ...eventHeaders } }));
     };
     produce(send).then(finish, (error) => {
       if (!hasStarted) return reject(error);
-      write(JSON.stringify(errorBody(error)));
+      write(errorBody(error));
       finish();
     });
   });

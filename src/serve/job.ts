@@ -4,6 +4,7 @@
  * Choices are numbered as OpenAI numbers them: all samples of the first prompt, then those of the second.
  */
 import type { Completion, Sample, SampledToken, Sampling } from "../rollout/request.ts";
+import type { Grammar } from "../text/grammar/grammar.ts";
 import type { SharedFields } from "./fields.ts";
 import { checkIds } from "./prompts.ts";
 import { ClientGone, RequestError } from "./request-error.ts";
@@ -34,7 +35,13 @@ export function samplingOf(
     topLogprobs,
     stop = [],
     shown = [],
-  }: { topLogprobs?: number | undefined; stop?: readonly string[]; shown?: readonly string[] },
+    grammar = null,
+  }: {
+    topLogprobs?: number | undefined;
+    stop?: readonly string[];
+    shown?: readonly string[];
+    grammar?: Grammar | null;
+  },
 ): Pick<Job, "n" | "sampling" | "text"> {
   const stopIds = [...checkIds(service, fields.stop_token_ids, "stop_token_ids")];
   const stops = [fields.stop ?? []].flat();
@@ -60,6 +67,7 @@ export function samplingOf(
     ...(fields.seed === undefined ? {} : { seed: fields.seed }),
     ...(fields.logit_bias === undefined ? {} : { logitBias: biases(service, fields.logit_bias) }),
     ...(topLogprobs === undefined ? {} : { topLogprobs }),
+    ...(grammar === null ? {} : { grammar }),
   };
   const text: TextRules = {
     skipSpecialTokens: fields.skip_special_tokens,
@@ -131,8 +139,15 @@ export async function runJob(
   }
 }
 
+export type Usage = {
+  readonly prompt_tokens: number;
+  readonly completion_tokens: number;
+  readonly total_tokens: number;
+  readonly prompt_tokens_details: { readonly cached_tokens: number };
+};
+
 /** OpenAI's `usage` of finished completions. */
-export function usageOf(job: Job, completions: readonly Completion[]): object {
+export function usageOf(job: Job, completions: readonly Completion[]): Usage {
   const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
   const promptTokens = sum(job.prompts.map((prompt) => prompt.length));
   const newTokens = sum(completions.flatMap(({ samples }) => samples.map(({ ids }) => ids.length)));

@@ -2,21 +2,32 @@
  * Log-probs in the forms of OpenAI's two endpoints and of vLLM's `prompt_logprobs`.
  *
  * JSON has no minus infinity, the log-prob of a token that top-k, top-p or min-p excluded: it is written as -9999, as in
- * vLLM.
+ * vLLM. Where a grammar constrains the output, `logprob` is that of the constrained distribution, as in vLLM, and chat
+ * completions also report `policy_logprob`, the log-prob without the grammar.
  */
-import type { PromptToken, TokenLogprob } from "../rollout/request.ts";
+import type { PromptToken, Sample, TokenLogprob } from "../rollout/request.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 /** The name of a token: its text, or `token_id:42` if texts would be ambiguous. */
 export type TokenNames = (id: number) => string;
 
 /** One sampled token as it is reported. */
-type ReportedToken = TokenLogprob & { readonly top: readonly TokenLogprob[] };
+type ReportedToken = TokenLogprob & { readonly top: readonly TokenLogprob[]; readonly policyLogprob?: number };
 
 const leastLogprob = -9999;
 
 export function tokenNames(tokenizer: Tokenizer, asIds: boolean): TokenNames {
   return asIds ? (id) => `token_id:${id}` : (id) => tokenizer.tokenText(id);
+}
+
+/** The tokens of a sample with all that is known of each. */
+export function sampledTokens({ ids, logprobs, policyLogprobs, top }: Sample): ReportedToken[] {
+  return ids.map((id, i) => ({
+    id,
+    logprob: logprobs[i]!,
+    top: top[i] ?? [],
+    ...(policyLogprobs === undefined ? {} : { policyLogprob: policyLogprobs[i]! }),
+  }));
 }
 
 type ChatLogprob = { readonly token: string; readonly logprob: number; readonly bytes: readonly number[] | null };
@@ -29,7 +40,11 @@ export function chatLogprobs(tokens: readonly ReportedToken[], names: TokenNames
     const bytes = token.includes("\ufffd") ? null : [...new TextEncoder().encode(token)];
     return { token, logprob: finite(logprob), bytes };
   };
-  return tokens.map((token) => ({ ...one(token), top_logprobs: token.top.map(one) }));
+  return tokens.map((token) => ({
+    ...one(token),
+    ...(token.policyLogprob === undefined ? {} : { policy_logprob: finite(token.policyLogprob) }),
+    top_logprobs: token.top.map(one),
+  }));
 }
 
 /** Completions: four lists with one entry per token, including where each token's text starts. */

@@ -40,6 +40,27 @@ export function decoderChain(decoder: DecoderJson | null): ((atStart: boolean) =
   return (atStart) => compose(makers.map((make) => make(atStart)));
 }
 
+/**
+ * The bytes of a token in the middle of a text, or null if they depend on the tokens around it. The space that some
+ * decoders strip at the beginning of a text is part of them.
+ */
+export function pieceBytes(decoder: DecoderJson | null): ((piece: string) => Uint8Array) | null {
+  if (decoder === null || decoderChain(decoder) === null) return null;
+  const parts = decoder.type === "Sequence" ? (decoder.decoders ?? []) : [decoder];
+  if (parts.some(({ type }) => type === "ByteLevel")) return bytesOf;
+  const hasFallback = parts.some(({ type }) => type === "ByteFallback");
+  return (piece) => {
+    const byte = hasFallback ? byteOf(piece) : null;
+    if (byte !== null) return Uint8Array.of(byte);
+    let text = piece;
+    for (const { type, pattern, content = "", replacement = "▁" } of parts) {
+      if (type === "Replace") text = text.replaceAll(pattern?.String ?? "", content);
+      if (type === "Metaspace") text = text.replaceAll(replacement, " ");
+    }
+    return utf8Encoder.encode(text);
+  };
+}
+
 function stageOf(part: DecoderJson, isFused: boolean): ((atStart: boolean) => Stage) | null {
   const { content = "", start = 0, stop = 0 } = part;
   switch (part.type) {

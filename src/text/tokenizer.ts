@@ -9,7 +9,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Tokenizer as Library } from "@huggingface/tokenizers";
 import { codeOf, messageOf, UserError } from "../util/errors.ts";
-import { decoderChain, type Stage } from "./detokenizer.ts";
+import { decoderChain, pieceBytes, type Stage } from "./detokenizer.ts";
 import { type Decodable, type DecodeOptions, streamDecoder } from "./stream.ts";
 import {
   type AddedTokenJson,
@@ -42,6 +42,8 @@ export type Tokenizer = Decodable & {
   decode(ids: ArrayLike<number>, options?: DecodeOptions): string;
   /** The text of a token in the middle of a text; U+FFFD if it is part of a character. */
   tokenText(id: number): string;
+  /** The bytes of a token in the middle of a text; null if it has none of its own. */
+  tokenBytes(id: number): Uint8Array | null;
   readonly chatTemplate: string | null;
   /** The template for tools, if the folder has a separate one. */
   readonly toolTemplate: string | null;
@@ -99,6 +101,7 @@ function assemble({ dir, json, settings, generation, library, templates }: Sourc
   const eosId = named("eos_token");
   const eosIds = [eosId, generation.eos_token_id].flat().filter((id) => typeof id === "number");
   const chain = decoderChain(json.decoder) ?? wholeDecoder(library);
+  const bytesOfPiece = pieceBytes(json.decoder);
   const unknownBytes = byteFallbackOf(json, idOf);
 
   const tokenizer: Tokenizer = {
@@ -130,6 +133,10 @@ function assemble({ dir, json, settings, generation, library, templates }: Sourc
       if (piece === undefined) return "";
       const stage = chain(false);
       return [...stage(piece), ...stage(null)].join("");
+    },
+    tokenBytes(id) {
+      const piece = pieces[id];
+      return piece === undefined || bytesOfPiece === null ? null : bytesOfPiece(piece);
     },
   };
   return tokenizer;

@@ -4,12 +4,30 @@
  *
  * A call event comes when its name and the beginning of its arguments have arrived; its arguments follow as the model
  * writes them, and may not be complete JSON. Text that is not a valid call stays text: nothing is lost. The law: the
- * joined events do not depend on how the text was split into pieces.
+ * joined events do not depend on how the text was split into pieces. `callsRule` is the grammar of the format, for replies
+ * that must be calls.
  */
+import { choice, literal, type Rule, repeat, sequence } from "./grammar/rule.ts";
 import { overlap } from "./stream.ts";
 
 export const openTag = "<tool_call>";
 export const closeTag = "</tool_call>";
+
+/** A function that may be called, and the rule of its arguments. */
+export type CallableTool = { readonly name: string; readonly arguments: Rule };
+
+/** The replies that are calls of these functions, from one to `most`, as the chat templates of this format write them. */
+export function callsRule(tools: readonly CallableTool[], most: number): Rule {
+  const calls = tools.map(({ name, arguments: argument }) =>
+    sequence(
+      literal(`${openTag}\n{"name": ${JSON.stringify(name)}, "arguments": `),
+      argument,
+      literal(`}\n${closeTag}`),
+    ),
+  );
+  const call = choice(calls);
+  return sequence(call, repeat(sequence(literal("\n"), call), 0, most - 1));
+}
 
 /** A piece of a reply: text, a new call, or more of the arguments of the last call. */
 export type ReplyEvent =

@@ -16,6 +16,7 @@ import type { Completion, Sample, SampleRequest, SamplerLimits } from "../../rol
 import { Sampler } from "../../rollout/sampler.ts";
 import { Runtime } from "../../runtime/runtime.ts";
 import { Vectors } from "../../runtime/vectors.ts";
+import type { Grammar } from "../../text/grammar/grammar.ts";
 import { UserError } from "../../util/errors.ts";
 import { Random } from "../../util/random.ts";
 import type { OptimizerStep, TokenLoss, TokenRow } from "../contract.ts";
@@ -204,8 +205,16 @@ const mixed = (context: number, vocabSize: number): SampleRequest[] =>
     ...(key % 4 === 1 ? { repetitionPenalty: 1.2, presencePenalty: 0.3, frequencyPenalty: 0.1 } : {}),
     ...(key % 5 === 2 ? { logitBias: { 7: 2, 9: -5 }, minNewTokens: 3 } : {}),
     ...(key % 5 === 3 ? { n: 3 } : {}),
+    ...(key % 4 === 3 ? { grammar: evenTokens(vocabSize) } : {}),
     topLogprobs: key % 3,
   }));
+
+/** A grammar of any number of tokens with even ids. */
+function evenTokens(vocabSize: number): Grammar {
+  const bits = new Uint32Array(Math.ceil(vocabSize / 32)).fill(0x55555555);
+  const state: Grammar = { isComplete: true, allowed: () => ({ bits, count: vocabSize >> 1 }), after: () => state };
+  return state;
+}
 
 async function inTurn(model: EmbeddedModel, requests: readonly SampleRequest[]): Promise<Sample[]> {
   const samples: Sample[] = [];
@@ -225,6 +234,23 @@ describe.each(three)("what a request gets from %s does not depend on", (name) =>
     await withModel(folder, { hasPrefixCache: false }, async (model) => {
       requests = mixed(model.config.maxPositions, model.config.vocabSize);
       alone = await inTurn(model, requests);
+    });
+  });
+
+  test("the grammar of another request: with one, only its tokens are drawn", async () => {
+    await withModel(folder, {}, async (model) => {
+      const constrained = requests.flatMap(({ grammar, n = 1 }) => new Array<boolean>(n).fill(grammar !== undefined));
+      const samples = await atOnce(model, requests);
+      expect(samples.map(({ policyLogprobs }) => policyLogprobs !== undefined)).toEqual(constrained);
+      for (const [i, { ids, finishReason }] of samples.entries()) {
+        const drawn = finishReason === "stop" ? ids.slice(0, -1) : ids; // without the token that ended it
+        if (constrained[i]) expect(drawn.filter((id) => id % 2 === 1)).toEqual([]);
+      }
+      const free = requests.filter(({ grammar }) => grammar === undefined);
+      expectSame(
+        await atOnce(model, free),
+        samples.filter((_, i) => !constrained[i]),
+      );
     });
   });
 

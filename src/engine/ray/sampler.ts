@@ -12,7 +12,7 @@ import { checkLimits } from "../../rollout/check-request.ts";
 import type { Completion, SampleRequest, SamplerLimits, SamplerStats } from "../../rollout/request.ts";
 import { DEFAULT_SEQUENCES } from "../../rollout/sampler.ts";
 import type { Decodable } from "../../text/stream.ts";
-import { messageOf } from "../../util/errors.ts";
+import { invariant, messageOf } from "../../util/errors.ts";
 
 /** What one worker is asked to do in a round. */
 export type RoundMessage = {
@@ -79,7 +79,8 @@ export class RaySampler {
   }
 
   /** Sample; the promise settles when all `n` samples have ended. */
-  sample(request: SampleRequest): Promise<Completion> {
+  async sample(request: SampleRequest): Promise<Completion> {
+    invariant(request.grammar === undefined, "workers sample without a grammar");
     return this.#requests.serve(request, (active) => {
       this.#waiting.push(active);
       if (!this.#isLooping) void this.#loop();
