@@ -56,6 +56,23 @@ export default defineConfig({
   actor_rollout_ref: { ...base.actor_rollout_ref, actor: { ...base.actor_rollout_ref.actor, ppo_epochs: 2 } },
   trainer: { engine: "ray", nnodes: 2, experiment_name: "\${trainer.project_name}-2" },
 });`,
+  hooks: `import { defineConfig, defineDataGenerator, defineDataset, defineSampler, defineSft } from "trainyard";
+const rows = defineDataset(async function* ({ split, files }) {
+  for (const file of files) yield { prompt: file, split };
+});
+export default defineConfig({
+  data: {
+    sampler: defineSampler({
+      state: { seen: [] as number[] },
+      next: (state, { batchSize, random }) => Array.from({ length: batchSize }, (_, i) => i + state.seen.length + Math.floor(random())),
+      update: (state, { groups }) => void state.seen.push(...groups.map(({ index }) => index)),
+    }),
+    custom_cls: rows,
+    datagen: defineDataGenerator({ state: { made: 0 }, generate: (state, { step }) => [{ prompt: String(step + state.made++) }] }),
+  },
+});
+export const inFiles = defineConfig({ data: { sampler: { class_path: "sampler.ts", class_name: "easy" }, custom_cls: { path: "rows.ts" } } });
+export const sft = defineSft({ data: { custom_cls: rows } });`,
   "other-verbs": `import { defineEval, defineGenerate, defineRewardModel, defineSft } from "trainyard";
 export const sft = defineSft({ model: { path: "m" }, trainer: { save_freq: "after_each_epoch" } });
 export const reward = defineRewardModel({ data: { chosen_key: "better" } });
@@ -67,6 +84,8 @@ const otherMistakes: Readonly<Record<string, string>> = {
   sft: "defineSft({ model: { pth: 'm' } })",
   "sft with a key of ppo": "defineSft({ algorithm: { adv_estimator: 'grpo' } })",
   reward: "defineRewardModel({ data: { chosen: 'better' } })",
+  "a key of a hook": "defineConfig({ data: { sampler: { path: 'sampler.ts' } } })",
+  "another kind of hook": "defineConfig({ data: { sampler: ((await import('trainyard')).defineDataset(() => [])) } })",
   generate: "defineGenerate({ rollout: { temprature: 1 } })",
   eval: "defineEval({ eval: { pass_score: 'half' } })",
 };
