@@ -69,7 +69,8 @@ describe("several servers of a judge", () => {
   });
 });
 
-describe("a function beside a judge's address", () => {
+describe("a function beside a judge's address", { timeout: 180_000 }, () => {
+  // In Python it may wait for the import of transformers.
   const files = {
     ts: `export async function compute_score({ response, rewardRouterAddress, rewardModelTokenizer, extraInfo }) {
       const answer = await fetch("http://" + rewardRouterAddress + "/v1/chat/completions", {
