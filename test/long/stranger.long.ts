@@ -22,8 +22,8 @@ import {
 const folder = mkdtempSync(join(tmpdir(), "trainyard-stranger-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const nodes = ["22", "24", "26"];
-const npms = ["10", "11", "12"];
+const nodes = [22, 24, 26];
+const npms = [10, 11, 12];
 const typescripts = ["5.9", "7"];
 const isThere = await isRegistryThere();
 
