@@ -163,8 +163,9 @@ async function main(args: readonly string[]): Promise<number> {
     ...(values.function === undefined ? {} : { function: values.function }),
     ...(values.case === undefined ? {} : { only: countOf("--case", values.case) }),
   };
+  const cases = casesOf(options);
   const python = process.env.TRAINYARD_TEST_PYTHON ?? ensureVenv();
-  const report = await compared(await answeredByVerl(casesOf(options), python));
+  const report = await compared(await answeredByVerl(cases, python));
   if (options.only !== undefined) console.log(JSON.stringify(report.answered[0], null, 1));
   for (const miss of report.misses) console.log(miss);
   for (const [name, { cases, failed, timeouts }] of report.tallies) {

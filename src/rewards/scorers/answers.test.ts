@@ -39,6 +39,9 @@ describe("by PRM800K", () => {
     ["(\\frac{1}{2}, 2x)", "(0.5, x+x)"],
     ["x^{12}+1", "1+x^{12}"],
     ["90^{\\circ}", "90"],
+    ["٤٢", "４२"],
+    ["𝟜𝟚", "42"],
+    ["42\\\\", "42"],
   ])("%s is %s", (answer, truth) => {
     expect(both(answer, truth)).toEqual([true, true]);
   });
@@ -153,5 +156,25 @@ describe("math_verify", () => {
     ["nothing", null],
   ])("finds in %j the answer %j", (response, answer) => {
     expect(extractMathAnswer(response)).toBe(answer);
+  });
+});
+
+describe("the answer of a response, as Math-Verify finds it", () => {
+  test.each([
+    ["\\boxed{7\\pi \\text{ cm}}", "7\\pi"],
+    ["\\boxed{[0,\\infty) \\text{ cm}}", "[0,\\infty)"],
+    ["\\boxed{2367\\mbox{ inches}^2 \\text{ cm}}", "2367"],
+    ["\\boxed{3,363,592 \\text{ cm}}", "3363592"],
+    ["Answer: -\\frac{4}{6}", "-2/3"],
+    ["boxed{-\\frac{9}{2}}", "-4.5"],
+    ["It is 1 031 and so on", "1031"],
+    ["\\boxed{-7 3/4}", "-7.75"],
+    ["\\boxed{x = \\text{even}}", "\\text{even}"],
+  ])("%s is %s", (response, truth) => {
+    expect(scoreMathVerify(response, truth)).toBe(1);
+  });
+
+  test("a mixed number is no product", () => {
+    expect(scoreMathVerify("\\boxed{1}", "7 1/7")).toBe(0);
   });
 });
