@@ -55,7 +55,6 @@ const here: Readonly<Record<string, { readonly args: readonly string[]; readonly
   test: { args: ["--all", "test/lockfile.test.ts"], says: /Test Files.* 1 passed/ },
   "test:long": { args: ["memory", "-t", "no such test"], says: /Test Files.* 1 skipped/ },
   goldens: { args: ["test/fixtures/goldens"], says: /\d\d passed, 0 failed\n$/ },
-  goldens: { args: ["test/fixtures/goldens/none"], says: /test\/fixtures\/goldens\/none/ },
   "fuzz:verl": { args: ["--function", "weather"], says: /No function is called weather\./ },
   parity: { args: ["test/fixtures/logits/llama"], says: /llama/ },
 };
