@@ -420,12 +420,12 @@ describe("what is not there is refused by its name", () => {
     [
       "a dataset class",
       [...grpo, ...qwen, "data.custom_cls.path=retool.py", "data.custom_cls.name=CustomRLHFDataset"],
-      /`data\.custom_cls\.path` is retool\.py .*Python classes are not loaded/,
+      /`data\.custom_cls\.path` is "retool\.py" .*defineDataset.*Python classes are not loaded/,
     ],
     [
       "a sampler class",
       [...grpo, ...qwen, "data.sampler.class_path=pkg://curriculum", "data.sampler.class_name=Random"],
-      /`data\.sampler\.class_path` .*Python classes are not loaded/,
+      /`data\.sampler\.class_path` .*defineSampler.*Python classes are not loaded/,
     ],
     [
       "routing replay",
