@@ -8,6 +8,8 @@ import { leastBusy } from "../util/http-retry.ts";
 export type Target = {
   readonly url: URL;
   inFlight: number;
+  /** How many calls it was given. */
+  calls: number;
   /** By the clock of `performance.now()`. */
   restsUntil: number;
   /** It failed and has not answered since. */
@@ -19,13 +21,21 @@ const REST_MS = 10_000;
 
 /** The targets at some addresses; `name` begins the messages about them ("The judge"). */
 export function targetsAt(name: string, addresses: readonly string[]): Target[] {
-  return addresses.map((address) => ({ url: checkedUrl(name, address), inFlight: 0, restsUntil: 0, isDown: false }));
+  return addresses.map((address) => ({
+    url: checkedUrl(name, address),
+    inFlight: 0,
+    calls: 0,
+    restsUntil: 0,
+    isDown: false,
+  }));
 }
 
 /** Where the next call goes; `failed` is the target that has just failed it. */
 export function nextTarget(targets: readonly Target[], failed: Target | null): Target {
   const awake = awakeOf(targets);
-  return leastBusy(awake.length === 0 ? targets : awake, failed);
+  const next = leastBusy(awake.length === 0 ? targets : awake, failed);
+  next.calls++;
+  return next;
 }
 
 /** Leave a target alone for a while, or as long as it asks. Returns whether another one can take the call at once. */

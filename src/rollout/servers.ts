@@ -33,7 +33,7 @@ export type ServerOptions = {
 };
 
 /** One address, without a trailing slash. */
-export type Server = { readonly url: string; inFlight: number };
+export type Server = { readonly url: string; inFlight: number; calls: number };
 
 /** A request: a POST if it has a body. */
 export type Call = {
@@ -59,7 +59,7 @@ export class Servers {
 
   constructor(options: ServerOptions) {
     this.#options = options;
-    this.all = options.baseUrls.map((url) => ({ url: normalised(url, options.setting), inFlight: 0 }));
+    this.all = options.baseUrls.map((url) => ({ url: normalised(url, options.setting), inFlight: 0, calls: 0 }));
   }
 
   /** Call until it succeeds, fails for good, or `retryMs` are over; with `only`, call that server once. */
@@ -99,6 +99,7 @@ export class Servers {
       timer = setTimeout(onSilence, idleMs);
     };
     server.inFlight++;
+    server.calls++;
     try {
       const send = healthPath === undefined ? fetch : fetchWithoutTimeout;
       const response = await send(isRoot ? new URL(path, server.url) : server.url + path, {

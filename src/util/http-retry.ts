@@ -20,12 +20,16 @@ export class TransientError extends Error {
   }
 }
 
-/** The least busy of some servers; the one that has just failed only if there is no other. */
-export function leastBusy<S extends { readonly inFlight: number }>(servers: readonly S[], failed: S | null): S {
+/** How busy a server is: calls under way, and all calls so far. */
+type Busy = { readonly inFlight: number; readonly calls: number };
+
+/** The least busy of some servers, of equally busy ones the least used; the one that has just failed only if there is no other. */
+export function leastBusy<S extends Busy>(servers: readonly S[], failed: S | null): S {
   const others = servers.filter((server) => server !== failed);
   const [first, ...rest] = others.length === 0 ? servers : others;
   invariant(first !== undefined, "there is at least one server");
-  return rest.reduce((best, server) => (server.inFlight < best.inFlight ? server : best), first);
+  const load = (a: Busy, b: Busy) => a.inFlight - b.inFlight || a.calls - b.calls;
+  return rest.reduce((best, server) => (load(server, best) < 0 ? server : best), first);
 }
 
 const modelServerStatuses = new Set([408, 409, 425, 429, 500, 502, 503, 504, 529]);
