@@ -43,6 +43,7 @@ const scripts: Readonly<Record<string, string>> = JSON.parse(readFileSync(join(r
 
 /** Scripts that other tests run, with what those call. */
 const elsewhere: Readonly<Record<string, { readonly file: string; readonly calls: string }>> = {
+  "fuzz:verl": { file: "test/fuzz-verl.test.ts", calls: "answeredByVerl(" },
   start: { file: "test/quickstart.test.ts", calls: "scripts/quickstart.ts" },
   build: { file: "test/stranger.ts", calls: "npm pack" }, // npm runs prepack, and that runs build
   prepack: { file: "test/stranger.ts", calls: "npm pack" },
@@ -55,7 +56,6 @@ const here: Readonly<Record<string, { readonly args: readonly string[]; readonly
   test: { args: ["--all", "test/lockfile.test.ts"], says: /Test Files.* 1 passed/ },
   "test:long": { args: ["memory", "-t", "no such test"], says: /Test Files.* 1 skipped/ },
   goldens: { args: ["test/fixtures/goldens"], says: /\d\d passed, 0 failed\n$/ },
-  "fuzz:verl": { args: ["--function", "weather"], says: /No function is called weather\./ },
   parity: { args: ["test/fixtures/logits/llama"], says: /llama/ },
 };
 
