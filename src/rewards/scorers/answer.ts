@@ -27,7 +27,8 @@ const unitText = "(?<=[^\\s=<>,;({[&+*/^-])\\s*\\\\(?:text|mathrm|mbox)\\s*\\{[^
 const unitWord =
   "(?<=[0-9}])\\s*(?:square|cubic|sq)?\\s*(?:[ckm]?m|km/h|mph|kg|feet|foot|inch|yard|mile|meter|liter|litre|hour|minute|second|day|week|month|year|degree|dollar|cent|unit|point)(?:e?s)?";
 /** What stands behind an answer and says of what it is so many. */
-const units = new RegExp(`(?:(?:${unitText}|${unitWord})\\s*(?:\\^\\s*\\{?[23]\\}?)?\\s*)+$`);
+const unit = new RegExp(`(?:${unitText}|${unitWord})\\s*(?:\\^\\s*\\{?[23]\\}?)?\\s*$`);
+const MOST_UNITS = 4;
 
 /** `7 3/4` is 7 + 3/4, and not a product. */
 const mixedNumber = /(?<![0-9.,/])([0-9]+) +([0-9]+)\s*\/\s*([0-9]+)(?![0-9.])/g;
@@ -38,16 +39,23 @@ export function parseAnswer(latex: string): Answer | null {
   const bare = latex.trim().replace(/^\$+|\.?\$*$/g, "");
   const matrix = /^(?:[a-zA-Z]\s*=)?\s*\\begin\{([pbvBV]?matrix)\}(.*)\\end\{\1\}$/s.exec(bare);
   if (matrix?.[2] !== undefined) return parseMatrix(matrix[2]);
-  const text = bare
+  const listed = bare
     .replace(/\\\\(?=[a-zA-Z])/g, "\\")
     .replace(/\{,\}|,\\! */g, ",")
     .replace(/\\(?:text|mbox)\s*\{\s*,?\s*(?:and|or)\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])/g, ",")
-    .replace(/,(?:\s*,)+/g, ",")
-    .replace(units, "");
+    .replace(/,(?:\s*,)+/g, ",");
+  const text = withoutUnits(listed);
   const isList = /[([{]/.test(text);
   const tokens = tokenize((isList ? text : withoutThousands(text)).replace(mixedNumber, "($1+$2/$3)"));
   if (tokens.length === 0) return null;
   return Math.max(...depths(tokens)) > DEEPEST ? { kind: "formula", tokens } : read(tokens);
+}
+
+/** An answer without the units behind it, one after the other: a pattern of several would take forever on some texts. */
+function withoutUnits(text: string): string {
+  let bare = text;
+  for (let i = 0; i < MOST_UNITS; i++) bare = bare.replace(unit, "");
+  return bare;
 }
 
 function parseMatrix(body: string): Answer | null {
