@@ -31,8 +31,6 @@ const onlyWithAll = [
   "test/quickstart.test.ts",
   "test/ray-balance.test.ts",
   "test/ray-failures.test.ts",
-  "test/ray-families.test.ts",
-  "test/ray-hosts.test.ts",
   "test/ray-servers.test.ts",
   "test/ray-weight-transfer.test.ts",
   "test/ray.test.ts",

@@ -8,11 +8,11 @@ import { randomBytes } from "node:crypto";
 import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { pythonFolder } from "../src/engine/ray/shim.ts";
-import { canMakeHosts, type Host, Hosts } from "./hosts.ts";
-import { hasRay } from "./ray-yard.ts";
-import { Yard } from "./rl-yard.ts";
-import { checksums } from "./sandbox.ts";
+import { pythonFolder } from "../../src/engine/ray/shim.ts";
+import { canMakeHosts, type Host, Hosts } from "../hosts.ts";
+import { hasRay } from "../ray-yard.ts";
+import { Yard } from "../rl-yard.ts";
+import { checksums } from "../sandbox.ts";
 
 const SECONDS = 1000;
 

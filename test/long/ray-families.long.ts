@@ -6,12 +6,12 @@ import { randomBytes } from "node:crypto";
 import { cp } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { EmbeddedEngine } from "../src/engine/embedded/engine.ts";
-import { RayEngine } from "../src/engine/ray/engine.ts";
-import { readAll } from "../src/models/safetensors.ts";
-import { expectReference, expectSameAmongOthers, weightsOf } from "./engine-conformance.ts";
-import { hasRay, playOnRay, python } from "./ray-yard.ts";
-import { Yard } from "./rl-yard.ts";
+import { EmbeddedEngine } from "../../src/engine/embedded/engine.ts";
+import { RayEngine } from "../../src/engine/ray/engine.ts";
+import { readAll } from "../../src/models/safetensors.ts";
+import { expectReference, expectSameAmongOthers, weightsOf } from "../engine-conformance.ts";
+import { hasRay, playOnRay, python } from "../ray-yard.ts";
+import { Yard } from "../rl-yard.ts";
 
 const sizes = {
   vocab_size: 16,
@@ -118,7 +118,7 @@ const uncached = {
 /** It sees the tokens that it is to predict. */
 const bert = { ...sizes, model_type: "bert", intermediate_size: 32 };
 
-const script = (name: string): string => fileURLToPath(new URL(`python/${name}`, import.meta.url));
+const script = (name: string): string => fileURLToPath(new URL(`../python/${name}`, import.meta.url));
 
 function run(name: string, args: readonly string[], input: object): void {
   const { status, stderr } = spawnSync(python, [script(name), ...args], { input: JSON.stringify(input) });
