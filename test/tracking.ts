@@ -1,4 +1,4 @@
-/** What the tests of src/track share: a context, and what the program said meanwhile. */
+/** What tests of trackers and runs share: a context, and what the program said meanwhile. */
 import type { TrackContext } from "../src/track/tracker.ts";
 import { mirrorTo } from "../src/util/log.ts";
 
@@ -15,7 +15,7 @@ export function trackContext(given: Partial<TrackContext> & Pick<TrackContext, "
 }
 
 /** Run `work` and return the lines that were logged. */
-export async function linesOf(work: () => Promise<void>): Promise<string[]> {
+export async function linesOf(work: () => Promise<unknown>): Promise<string[]> {
   const lines: string[] = [];
   const stop = mirrorTo((line) => lines.push(line));
   try {

@@ -6,8 +6,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { isTiming } from "../../test/timings.ts";
+import { linesOf } from "../../test/tracking.ts";
 import { UserError } from "../util/errors.ts";
-import { info, mirrorTo, setLevel } from "../util/log.ts";
+import { info, setLevel } from "../util/log.ts";
 import { Random } from "../util/random.ts";
 import { readMetrics } from "./metrics.ts";
 import { claimRun, type Run, type RunOptions } from "./run.ts";
@@ -42,14 +43,7 @@ async function inRun<T>(options: RunOptions, body: (run: Run) => Promise<T>, whe
 
 /** The warnings that `work` gives. */
 async function warnings(work: () => Promise<unknown>): Promise<string[]> {
-  const lines: string[] = [];
-  const stop = mirrorTo((line) => lines.push(line));
-  try {
-    await work();
-  } finally {
-    stop();
-  }
-  return lines.filter((line) => line.startsWith("warning"));
+  return (await linesOf(work)).filter((line) => line.startsWith("warning"));
 }
 
 /** A step as a trainer takes it: its metrics, then a checkpoint that holds one file. */

@@ -212,10 +212,11 @@ export function otherKey(names: readonly string[]): Rule {
   );
 }
 
-const any = reference();
-export const anyObject: Rule = objectRule([], { key: stringRule(), value: any });
-export const anyArray: Rule = arrayRule([], any, 0, Number.POSITIVE_INFINITY);
-any.target = choice([
+/** Any JSON value: it holds itself, so its target is set below. */
+export const anyValue = reference();
+export const anyObject: Rule = objectRule([], { key: stringRule(), value: anyValue });
+export const anyArray: Rule = arrayRule([], anyValue, 0, Number.POSITIVE_INFINITY);
+anyValue.target = choice([
   anyObject,
   anyArray,
   stringRule(),
@@ -224,6 +225,3 @@ any.target = choice([
   literal("false"),
   literal("null"),
 ]);
-
-/** Any JSON value. */
-export const anyValue: Rule = any;
